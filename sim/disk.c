@@ -1,37 +1,20 @@
 /* The simulated disk.
  *
- * Each file is an inode with two images: what reads see, and what is on stable storage for certain.
- * Between the two lies a list of writes, in the order in which they were done; a sync that is done
- * moves those before its submission from the list into the stable image, a crash lets each sector
- * of the rest decide for itself. Names are handled alike: a list of changes between two
- * directories. */
+ * Each file is an inode, which has its bytes (stored.h). Names are handled as they are: between a directory
+ * that opens see and one that is on stable storage lies a list of changes. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "sim/image.h"
+#include "sim/stored.h"
 #include "sim/world_int.h"
 
 #define NAME_BYTES 64
 #define FILES_MAX 256
 
-/* A write that no sync has made safe yet. */
-struct unsynced {
-    struct unsynced *next;
-    uint64_t number;
-    uint64_t offset;
-    size_t size;
-    bool abandoned; /* a sync of it failed: later ones no longer know of it */
-    uint8_t bytes[];
-};
-
 struct inode {
     struct inode *next;
-    struct sh_image seen;
-    struct sh_image stable;
-    struct unsynced *unsynced; /* oldest first */
-    struct unsynced *newest;
-    uint64_t write_number;
+    struct sh_stored stored;
 };
 
 struct directory {
@@ -96,21 +79,11 @@ static uint64_t bytes_used(const struct sim_disk *disk)
 {
     uint64_t used = 0;
     for (const struct inode *inode = disk->inodes; inode; inode = inode->next)
-        used += inode->seen.size;
+        used += sh_image_space(&inode->stored.seen);
     return used;
 }
 
 /* --- Inodes and names ------------------------------------------------------------------------- */
-
-static void unsynced_free(struct inode *inode)
-{
-    while (inode->unsynced) {
-        struct unsynced *next = inode->unsynced->next;
-        free(inode->unsynced);
-        inode->unsynced = next;
-    }
-    inode->newest = NULL;
-}
 
 static struct inode *inode_create(struct sim_disk *disk)
 {
@@ -145,9 +118,7 @@ static void sweep_inodes(struct sim_disk *disk)
             continue;
         }
         *at = inode->next;
-        unsynced_free(inode);
-        sh_image_clear(&inode->seen);
-        sh_image_clear(&inode->stable);
+        sh_stored_clear(&inode->stored);
         free(inode);
     }
 }
@@ -281,7 +252,7 @@ static enum shoal_err sim_size(struct sh_disk *disk, int file, uint64_t *bytes_o
     struct sim_disk *sim = sim_of(disk);
     if (sim->down)
         return SHOAL_EIO;
-    *bytes_out = inode_of(sim, file)->seen.size;
+    *bytes_out = inode_of(sim, file)->stored.seen.size;
     return SHOAL_OK;
 }
 
@@ -331,18 +302,25 @@ static enum shoal_err sim_claim(struct sh_disk *disk, const char *name, int *fil
 
 /* --- Operations ------------------------------------------------------------------------------- */
 
-static void inode_remember(struct inode *inode, uint64_t offset, const uint8_t *bytes, size_t size)
+/* Whether the disk has room for what a write, or an allocation, adds to a file. */
+static bool has_space(const struct sim_disk *disk, const struct inode *inode,
+                      const struct sh_disk_op *op)
 {
-    struct unsynced *write = sh_sim_alloc(sizeof *write + size);
-    write->number = inode->write_number++;
-    write->offset = offset;
-    write->size = size;
-    memcpy(write->bytes, bytes, size);
-    if (inode->newest)
-        inode->newest->next = write;
-    else
-        inode->unsynced = write;
-    inode->newest = write;
+    uint64_t quota = disk->faults.quota_bytes;
+    uint64_t more = quota ? sh_image_more(&inode->stored.seen, op->offset, op->size) : 0;
+    return !more || bytes_used(disk) + more <= quota;
+}
+
+static enum shoal_err sim_space(struct sh_disk *disk, uint64_t *bytes_out, uint64_t *free_out)
+{
+    const struct sim_disk *sim = sim_of(disk);
+    if (sim->down)
+        return SHOAL_EIO;
+    uint64_t quota = sim->faults.quota_bytes ? sim->faults.quota_bytes : UINT64_MAX;
+    uint64_t used = sim->faults.quota_bytes ? bytes_used(sim) : 0;
+    *bytes_out = quota;
+    *free_out = used < quota ? quota - used : 0;
+    return SHOAL_OK;
 }
 
 /* A write is done: reads see it from now on. */
@@ -350,9 +328,7 @@ static enum shoal_err do_write(struct sim_disk *disk, struct slot *slot)
 {
     struct sh_disk_op *op = slot->op;
     struct inode *inode = inode_of(disk, op->file);
-    uint64_t end = op->offset + op->size;
-    uint64_t more = end > inode->seen.size ? end - inode->seen.size : 0;
-    if (more && disk->faults.quota_bytes && bytes_used(disk) + more > disk->faults.quota_bytes)
+    if (!has_space(disk, inode, op))
         return SHOAL_ENOSPC;
     size_t size = op->size;
     enum shoal_err err = SHOAL_OK;
@@ -365,17 +341,34 @@ static enum shoal_err do_write(struct sim_disk *disk, struct slot *slot)
         slot->bytes[bit / 8] ^= (uint8_t)(1u << (bit % 8));
         trace(disk, "flip(offset, bit)", op->offset, bit, (struct sh_bytes){0});
     }
-    if (size) {
-        sh_image_write(&inode->seen, op->offset, slot->bytes, size);
-        inode_remember(inode, op->offset, slot->bytes, size);
+    if (size)
+        sh_stored_change(&inode->stored, SH_DISK_WRITE, op->offset, slot->bytes, size);
+    op->done_bytes = err ? 0 : size;
+    return err;
+}
+
+/* A discard or an allocation is done; or only its first blocks, when it fails. */
+static enum shoal_err do_range(struct sim_disk *disk, struct sh_disk_op *op)
+{
+    struct inode *inode = inode_of(disk, op->file);
+    size_t size = op->size;
+    enum shoal_err err = SHOAL_OK;
+    if (op->kind == SH_DISK_ALLOCATE && !has_space(disk, inode, op))
+        return SHOAL_ENOSPC;
+    if (sh_prng_chance(&disk->prng, disk->faults.write_err_ppm)) {
+        size_t blocks = size / SH_DISK_RANGE_BYTES;
+        size = (size_t)sh_prng_below(&disk->prng, blocks) * SH_DISK_RANGE_BYTES;
+        err = SHOAL_EIO;
     }
+    if (size)
+        sh_stored_change(&inode->stored, op->kind, op->offset, NULL, size);
     op->done_bytes = err ? 0 : size;
     return err;
 }
 
 static enum shoal_err do_read(struct sim_disk *disk, struct sh_disk_op *op)
 {
-    const struct sh_image *seen = &inode_of(disk, op->file)->seen;
+    const struct sh_image *seen = &inode_of(disk, op->file)->stored.seen;
     if (sh_prng_chance(&disk->prng, disk->faults.read_err_ppm))
         return SHOAL_EIO;
     size_t size = op->offset < seen->size ? seen->size - (size_t)op->offset : 0;
@@ -386,42 +379,27 @@ static enum shoal_err do_read(struct sim_disk *disk, struct sh_disk_op *op)
     return SHOAL_OK;
 }
 
-/* A write is safe: what older ones that never will be hold of its place is void. */
-static void outdate(struct inode *inode, const struct unsynced *safe)
+static void crash_told(void *arg, uint64_t offset, uint64_t size)
 {
-    for (struct unsynced *old = inode->unsynced; old != safe; old = old->next) {
-        uint64_t from = old->offset > safe->offset ? old->offset : safe->offset;
-        uint64_t old_end = old->offset + old->size, safe_end = safe->offset + safe->size;
-        uint64_t to = old_end < safe_end ? old_end : safe_end;
-        if (from < to)
-            memcpy(old->bytes + (from - old->offset), safe->bytes + (from - safe->offset),
-                   (size_t)(to - from));
-    }
+    trace(arg, "crash sector(offset, bytes)", offset, size, (struct sh_bytes){0});
 }
 
-/* A sync of the bytes from `from` to `to` is done: writes to them before upto are safe; a failed
- * one leaves them unsafe for good, as the page cache does, which calls them clean all the same. */
+static struct sh_stored_luck luck_of(struct sim_disk *disk)
+{
+    return (struct sh_stored_luck){.prng = &disk->prng,
+                                   .survive_ppm = disk->faults.survive_ppm,
+                                   .torn_ppm = disk->faults.torn_ppm,
+                                   .told = crash_told,
+                                   .arg = disk};
+}
+
+/* A sync of the bytes from `from` to `to` is done, of what was done before number upto. */
 static enum shoal_err do_sync(struct sim_disk *disk, struct inode *inode, uint64_t upto,
                               uint64_t from, uint64_t to, bool failed)
 {
+    struct sh_stored_luck luck = luck_of(disk);
     failed |= sh_prng_chance(&disk->prng, disk->faults.sync_err_ppm);
-    struct unsynced **at = &inode->unsynced;
-    inode->newest = NULL;
-    while (*at) {
-        struct unsynced *write = *at;
-        bool covered = write->number < upto && !write->abandoned && write->offset < to &&
-                       write->offset + write->size > from;
-        if (covered && !failed) {
-            sh_image_write(&inode->stable, write->offset, write->bytes, write->size);
-            outdate(inode, write);
-            *at = write->next;
-            free(write);
-            continue;
-        }
-        write->abandoned = write->abandoned || covered;
-        inode->newest = write;
-        at = &write->next;
-    }
+    sh_stored_sync(&inode->stored, upto, from, to, failed, &luck);
     return failed ? SHOAL_EIO : SHOAL_OK;
 }
 
@@ -431,7 +409,7 @@ static enum shoal_err do_write_sync(struct sim_disk *disk, struct slot *slot)
     struct sh_disk_op *op = slot->op;
     struct inode *inode = inode_of(disk, op->file);
     enum shoal_err err = do_write(disk, slot);
-    enum shoal_err sync_err = do_sync(disk, inode, inode->write_number, op->offset,
+    enum shoal_err sync_err = do_sync(disk, inode, inode->stored.change_number, op->offset,
                                       op->offset + op->size, err != SHOAL_OK);
     if (sync_err)
         op->done_bytes = 0;
@@ -472,11 +450,16 @@ static void slot_end(struct sim_disk *disk, unsigned at)
         op->err = do_write_sync(disk, slot);
         bytes = sh_bytes_make(slot->bytes, op->done_bytes);
         break;
+    case SH_DISK_DISCARD:
+    case SH_DISK_ALLOCATE:
+        op->err = do_range(disk, op);
+        break;
     }
-    static const char *const kinds[] = {"read(offset, error)", "write(offset, error)",
-                                        "sync(file, error)", "sync folder(, error)",
-                                        "write and sync(offset, error)"};
-    bool has_offset = op->kind == SH_DISK_READ || sh_disk_is_write(op);
+    static const char *const kinds[] = {
+        "read(offset, error)",    "write(offset, error)",          "sync(file, error)",
+        "sync folder(, error)",   "write and sync(offset, error)", "discard(offset, error)",
+        "allocate(offset, error)"};
+    bool has_offset = op->kind != SH_DISK_SYNC && op->kind != SH_DISK_SYNC_DIR;
     uint64_t place = has_offset ? op->offset : op->kind == SH_DISK_SYNC ? (uint64_t)op->file : 0;
     trace(disk, kinds[op->kind], place, op->err, bytes);
     slot->over = true;
@@ -502,7 +485,7 @@ static void slot_fill(struct sim_disk *disk, unsigned at, struct sh_disk_op *op)
         slot->bytes = sh_sim_alloc(op->size);
         sh_disk_gather(op, slot->bytes);
     } else if (op->kind == SH_DISK_SYNC) {
-        slot->upto = inode_of(disk, op->file)->write_number;
+        slot->upto = inode_of(disk, op->file)->stored.change_number;
     } else if (op->kind == SH_DISK_SYNC_DIR) {
         slot->upto = disk->change_number;
     }
@@ -516,7 +499,8 @@ static enum shoal_err sim_submit(struct sh_disk *disk, struct sh_disk_op *op)
 {
     struct sim_disk *sim = sim_of(disk);
     SH_ASSERT(op->done);
-    SH_ASSERT((unsigned)op->kind <= SH_DISK_WRITE_SYNC);
+    SH_ASSERT((unsigned)op->kind <= SH_DISK_ALLOCATE);
+    SH_ASSERT(!sh_disk_is_range(op) || sh_disk_range_is_sound(op));
     size_t align = sim->faults.align_bytes;
     if (align && (op->kind == SH_DISK_READ || sh_disk_is_write(op))) {
         SH_ASSERT(op->offset % align == 0);
@@ -606,6 +590,7 @@ static const struct sh_disk_ops sim_ops = {
     .size = sim_size,
     .rename = sim_rename,
     .remove = sim_remove,
+    .space = sim_space,
     .submit = sim_submit,
     .poll = sim_poll,
     .destroy = sim_destroy,
@@ -630,58 +615,31 @@ void sh_sim_disk_faults_set(struct sh_disk *disk, const struct sh_disk_faults *f
 
 /* --- Crashes ---------------------------------------------------------------------------------- */
 
-/* One sector's part of a write that was not synced: all, none or some of it is on the disk. */
-static void crash_sector(struct sim_disk *disk, struct inode *inode, uint64_t offset,
-                         const uint8_t *bytes, size_t size)
-{
-    bool torn = sh_prng_chance(&disk->prng, disk->faults.torn_ppm);
-    bool survives = sh_prng_chance(&disk->prng, disk->faults.survive_ppm);
-    size_t from = 0;
-    size_t to = survives ? size : 0;
-    if (torn) {
-        from = (size_t)sh_prng_below(&disk->prng, size);
-        to = (size_t)sh_prng_between(&disk->prng, from + 1, size);
-    }
-    if (to > from)
-        sh_image_write(&inode->stable, offset + from, bytes + from, to - from);
-    trace(disk, "crash sector(offset, bytes)", offset + from, to - from, (struct sh_bytes){0});
-}
-
-static void crash_write(struct sim_disk *disk, struct inode *inode, uint64_t offset,
-                        const uint8_t *bytes, size_t size)
-{
-    for (size_t at = 0; at < size;) {
-        size_t left = SH_SIM_SECTOR_BYTES - (size_t)((offset + at) % SH_SIM_SECTOR_BYTES);
-        left = left < size - at ? left : size - at;
-        crash_sector(disk, inode, offset + at, bytes + at, left);
-        at += left;
-    }
-}
-
-/* Writes under way at a crash may have reached the disk in part, like those done and not synced. */
-static void crash_in_flight(struct sim_disk *disk)
+/* Changes under way at a crash may have reached the disk in part, like those done and not synced. */
+static void crash_in_flight(struct sim_disk *disk, const struct sh_stored_luck *luck)
 {
     for (unsigned i = 0; i < SH_SIM_DISK_OPS_MAX; i++) {
         struct slot *slot = &disk->slots[i];
-        if (!slot->op || slot->over || !sh_disk_is_write(slot->op))
+        const struct sh_disk_op *op = slot->op;
+        if (!op || slot->over || (!sh_disk_is_write(op) && !sh_disk_is_range(op)))
             continue;
-        struct inode *inode = inode_of(disk, slot->op->file);
-        uint64_t end = slot->op->offset + slot->op->size;
-        uint64_t more = end > inode->seen.size ? end - inode->seen.size : 0;
-        if (!disk->faults.quota_bytes || bytes_used(disk) + more <= disk->faults.quota_bytes)
-            crash_write(disk, inode, slot->op->offset, slot->bytes, slot->op->size);
+        struct inode *inode = inode_of(disk, op->file);
+        enum sh_disk_kind kind = sh_disk_is_range(op) ? op->kind : SH_DISK_WRITE;
+        if (kind == SH_DISK_DISCARD || has_space(disk, inode, op))
+            sh_stored_crash_change(&inode->stored, kind, op->offset, slot->bytes, op->size, luck);
     }
 }
 
 void sh_sim_disk_crash(struct sh_disk *base)
 {
     struct sim_disk *disk = sim_of(base);
+    struct sh_stored_luck luck = luck_of(disk);
     for (struct inode *inode = disk->inodes; inode; inode = inode->next) {
-        for (struct unsynced *write = inode->unsynced; write; write = write->next)
-            crash_write(disk, inode, write->offset, write->bytes, write->size);
-        unsynced_free(inode);
+        if (disk->faults.keeps_done)
+            sh_stored_keep(&inode->stored);
+        sh_stored_crash(&inode->stored, &luck);
     }
-    crash_in_flight(disk);
+    crash_in_flight(disk, &luck);
     forget_operations(disk);
     memset(disk->files, 0, sizeof disk->files);
     uint64_t oldest = disk->changes ? disk->changes->number : disk->change_number;
@@ -695,7 +653,7 @@ void sh_sim_disk_crash(struct sh_disk *base)
     disk->seen = disk->stable;
     sweep_inodes(disk);
     for (struct inode *inode = disk->inodes; inode; inode = inode->next)
-        sh_image_copy(&inode->seen, &inode->stable);
+        sh_stored_reset(&inode->stored);
     disk->down = true;
 }
 
@@ -703,7 +661,7 @@ const struct sh_image *sh_sim_disk_file(const struct sh_disk *base, const char *
 {
     const struct sim_disk *disk = (const struct sim_disk *)base;
     int entry = directory_find(&disk->stable, name);
-    return entry < 0 ? NULL : &disk->stable.inodes[entry]->stable;
+    return entry < 0 ? NULL : &disk->stable.inodes[entry]->stored.stable;
 }
 
 static void image_flip(struct sh_image *image, uint64_t bit)
@@ -720,10 +678,10 @@ void sh_sim_disk_flip(struct sh_disk *base, const char *name, uint64_t bit)
     int entry = directory_find(&disk->stable, name);
     SH_ASSERT(entry >= 0);
     struct inode *inode = disk->stable.inodes[entry];
-    SH_ASSERT(!inode->unsynced && bit / 8 < inode->stable.size);
+    SH_ASSERT(!inode->stored.unsynced && bit / 8 < inode->stored.stable.size);
     trace(disk, "flip(bit)", bit, 0, sh_bytes_text(name));
-    image_flip(&inode->stable, bit);
-    image_flip(&inode->seen, bit);
+    image_flip(&inode->stored.stable, bit);
+    image_flip(&inode->stored.seen, bit);
 }
 
 void sh_sim_disk_up(struct sh_disk *base)

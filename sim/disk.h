@@ -7,6 +7,7 @@
 #ifndef SIM_DISK_H
 #define SIM_DISK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,7 @@ struct sh_disk_faults {
     uint32_t flip_ppm;      /* per write: one bit of what it stored is wrong from then on */
     uint32_t survive_ppm;   /* per unsynced sector, at a crash: it is on the disk */
     uint32_t torn_ppm;      /* per unsynced sector, at a crash: a part of it is */
+    bool keeps_done;        /* a crash is a process's end: writes that were done are on the disk */
     uint64_t quota_bytes;   /* all files together; 0: no limit. Beyond it: ENOSPC */
     size_t align_bytes;     /* operations must be aligned to it, which is asserted; 0: to nothing */
 };

@@ -44,6 +44,11 @@ static enum shoal_err inner_remove(struct sh_disk *inner, const char *name)
     return disk_of(inner)->ops->remove(disk_of(inner), name);
 }
 
+static enum shoal_err inner_space(struct sh_disk *inner, uint64_t *bytes_out, uint64_t *free_out)
+{
+    return disk_of(inner)->ops->space(disk_of(inner), bytes_out, free_out);
+}
+
 static enum shoal_err inner_submit(struct sh_disk *inner, struct sh_disk_op *op)
 {
     return disk_of(inner)->ops->submit(disk_of(inner), op);
@@ -68,6 +73,7 @@ static const struct sh_disk_ops inner_ops = {
     .size = inner_size,
     .rename = inner_rename,
     .remove = inner_remove,
+    .space = inner_space,
     .submit = inner_submit,
     .poll = inner_poll,
     .destroy = inner_destroy,

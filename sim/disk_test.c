@@ -359,6 +359,102 @@ static void full_disk_says_so_and_changes_nothing(void **state)
     sh_world_destroy(world);
 }
 
+#define BLOCK SH_DISK_RANGE_BYTES
+
+static enum shoal_err range_do(struct sh_disk *disk, enum sh_disk_kind kind, int file,
+                               unsigned first, unsigned count)
+{
+    struct sh_disk_op op = {
+        .kind = kind, .file = file, .offset = first * BLOCK, .size = (size_t)count * BLOCK};
+    enum shoal_err err = run_op(disk, &op);
+    assert_int_equal(op.done_bytes, err ? 0 : count * BLOCK);
+    return err;
+}
+
+static uint64_t space_left(struct sh_disk *disk)
+{
+    uint64_t bytes, left;
+    assert_int_equal(sh_disk_space(disk, &bytes, &left), SHOAL_OK);
+    assert_true(left <= bytes);
+    return left;
+}
+
+/* What is reserved is kept from others, what is discarded is theirs, and what a write leaves out is not
+ * counted. */
+static void space_is_reserved_and_given_back(void **state)
+{
+    (void)state;
+    struct sh_disk_faults faults = {0};
+    struct sh_disk *disk;
+    struct sh_world *world = make_world(3, &faults, &disk);
+    int first = open_file(disk, "a"), second = open_file(disk, "b");
+    assert_true(space_left(disk) == UINT64_MAX);
+    faults.quota_bytes = 10 * BLOCK;
+    sh_world_disk_faults_set(world, &faults);
+    assert_int_equal(space_left(disk), 10 * BLOCK);
+    assert_int_equal(range_do(disk, SH_DISK_ALLOCATE, first, 0, 8), SHOAL_OK);
+    assert_int_equal(space_left(disk), 2 * BLOCK);
+    assert_int_equal(range_do(disk, SH_DISK_ALLOCATE, second, 0, 3), SHOAL_ENOSPC);
+    assert_int_equal(write_bytes(disk, second, 0, 'b', 3 * BLOCK), SHOAL_ENOSPC);
+    assert_int_equal(write_bytes(disk, second, 7 * BLOCK, 'b', 2 * BLOCK), SHOAL_OK);
+    assert_int_equal(space_left(disk), 0);
+    assert_int_equal(write_bytes(disk, second, 0, 'b', 1), SHOAL_ENOSPC);
+    assert_int_equal(write_bytes(disk, first, 0, 'a', 8 * BLOCK), SHOAL_OK);
+    assert_int_equal(range_do(disk, SH_DISK_DISCARD, first, 2, 3), SHOAL_OK);
+    assert_int_equal(space_left(disk), 3 * BLOCK);
+    assert_int_equal(write_bytes(disk, second, 0, 'b', 3 * BLOCK), SHOAL_OK);
+    assert_int_equal(write_bytes(disk, first, 2 * BLOCK, 'a', 1), SHOAL_ENOSPC);
+    uint8_t bytes[8 * BLOCK];
+    assert_int_equal(read_bytes(disk, first, bytes, sizeof bytes), sizeof bytes);
+    for (unsigned i = 0; i < sizeof bytes; i++)
+        assert_int_equal(bytes[i], i / BLOCK >= 2 && i / BLOCK < 5 ? 0 : 'a');
+    faults.write_err_ppm = SH_PRNG_MILLION;
+    sh_world_disk_faults_set(world, &faults);
+    assert_int_equal(range_do(disk, SH_DISK_DISCARD, second, 0, 1), SHOAL_EIO);
+    sh_world_destroy(world);
+}
+
+/* A discard without a sync leaves old bytes or zeros; one under way at the crash, too. */
+static void discards_are_safe_once_synced(void **state)
+{
+    (void)state;
+    static uint8_t bytes[40 * BLOCK];
+    struct sh_disk_faults faults = {
+        .delay_ns_min = MS, .delay_ns_max = MS, .survive_ppm = SH_PRNG_MILLION / 2};
+    struct sh_disk *disk;
+    struct sh_world *world = make_world(4, &faults, &disk);
+    unsigned zeros[4] = {0}, done = 0;
+    int file = open_file(disk, "a");
+    assert_int_equal(sync_names(disk), SHOAL_OK);
+    assert_int_equal(write_bytes(disk, file, 0, 'a', sizeof bytes), SHOAL_OK);
+    assert_int_equal(sync_file(disk, file), SHOAL_OK);
+    assert_int_equal(range_do(disk, SH_DISK_DISCARD, file, 0, 10), SHOAL_OK);
+    assert_int_equal(sync_file(disk, file), SHOAL_OK);
+    assert_int_equal(range_do(disk, SH_DISK_DISCARD, file, 10, 10), SHOAL_OK);
+    struct sh_disk_op op = {.kind = SH_DISK_DISCARD,
+                            .file = file,
+                            .offset = 20 * BLOCK,
+                            .size = 10 * BLOCK,
+                            .done = count_done,
+                            .arg = &done};
+    assert_int_equal(sh_disk_submit(disk, &op), SHOAL_OK);
+    crash_and_restart(world);
+    assert_int_equal(done, 0);
+    file = open_file(disk, "a");
+    assert_int_equal(read_bytes(disk, file, bytes, sizeof bytes), sizeof bytes);
+    for (unsigned i = 0; i < 40; i++) {
+        zeros[i / 10] += bytes[i * BLOCK] == 0;
+        for (unsigned k = 0; k < BLOCK; k++)
+            assert_true(bytes[i * BLOCK + k] == bytes[i * BLOCK] &&
+                        (bytes[i * BLOCK] == 0 || bytes[i * BLOCK] == 'a'));
+    }
+    assert_int_equal(zeros[0], 10);
+    assert_in_range(zeros[1], 1, 9);
+    assert_in_range(zeros[2], 1, 9);
+    assert_int_equal(zeros[3], 0);
+    sh_world_destroy(world);
+}
+
 static void trouble_of_one_disk_begins_and_ends(void **state)
 {
     (void)state;
@@ -564,6 +660,8 @@ int main(void)
         cmocka_unit_test(rename_replaces_atomically),
         cmocka_unit_test(removed_and_renamed_names),
         cmocka_unit_test(full_disk_says_so_and_changes_nothing),
+        cmocka_unit_test(space_is_reserved_and_given_back),
+        cmocka_unit_test(discards_are_safe_once_synced),
         cmocka_unit_test(trouble_of_one_disk_begins_and_ends),
         cmocka_unit_test(a_bit_is_flipped_and_back),
         cmocka_unit_test(errors_and_flips_happen_by_chance),

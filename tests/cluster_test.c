@@ -270,21 +270,9 @@ static void crashes_lose_no_member(void **state)
 
 /* --- The registry's file ------------------------------------------------------------------- */
 
-static void note_done(struct sh_disk_op *op)
-{
-    *(bool *)op->arg = true;
-}
-
 static void do_now(struct sh_disk *disk, struct sh_disk_op op)
 {
-    bool done = false;
-    op.done = note_done;
-    op.arg = &done;
-    while (sh_disk_submit(disk, &op) == SHOAL_EAGAIN)
-        (void)sh_disk_poll(disk, true);
-    while (!done)
-        assert_true(sh_disk_poll(disk, true) > 0);
-    assert_int_equal(op.err, SHOAL_OK);
+    assert_int_equal(sh_disk_do(disk, &op), SHOAL_OK);
 }
 
 /* Overwrites part of a file of a superpeer whose process is up but idle. */

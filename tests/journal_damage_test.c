@@ -22,20 +22,9 @@ static struct sh_disk *disk_of(const struct rig *rig)
     return sh_world_env(rig->world, rig->node)->disk;
 }
 
-static void count_done(struct sh_disk_op *op)
-{
-    ++*(unsigned *)op->arg;
-}
-
 static void do_op(struct rig *rig, struct sh_disk_op op)
 {
-    unsigned done = 0;
-    op.done = count_done;
-    op.arg = &done;
-    assert_int_equal(sh_disk_submit(disk_of(rig), &op), SHOAL_OK);
-    while (!done)
-        (void)sh_disk_poll(disk_of(rig), true);
-    assert_int_equal(op.err, SHOAL_OK);
+    assert_int_equal(sh_disk_do(disk_of(rig), &op), SHOAL_OK);
 }
 
 static void slot_name(char name[32], unsigned slot)

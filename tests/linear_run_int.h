@@ -178,7 +178,6 @@ static inline bool linear_result_set(struct linear_thread *thread, struct linear
         op->result = LINEAR_SIZE;
         return true;
     case SHOAL_EDIFFERS:
-    case SHOAL_EAGAIN:
         op->result = LINEAR_DIFFERS;
         return true;
     case SHOAL_ETIMEOUT:

@@ -1,5 +1,7 @@
 /* The log of replicas on a simulated disk, which loses, tears and delays what is not synced, and fails at times: after
- * each crash its file has everything that was called durable, and nothing that nobody wrote.
+ * each power cut its file has everything that was called durable, after the end of a process all that was handed, and nothing that nobody
+ * wrote. Half of the logs sync later.
+ * What is read of a zone is exactly what its writes up to its end have made of it.
  *
  * SHOAL_TEST_SEEDS: how many fresh seeds (default 40). SHOAL_TEST_SEED: the first of them. */
 #include "log/replog_test.h"
@@ -17,6 +19,8 @@ struct written {
     unsigned chunk;
     bool is_removal;
     size_t size;
+    unsigned with; /* or RIG_ALONE */
+    size_t with_size;
 };
 
 struct test {
@@ -34,7 +38,9 @@ struct test {
     struct written written[ZONES][WRITES_MAX];
     unsigned pieces[ZONES]; /* of the next write that were appended */
     unsigned count[ZONES];
-    uint64_t durable[ZONES];
+    uint64_t handed[ZONES], durable[ZONES];
+    struct sh_prng modes; /* of what came later than the seeds that are fixed */
+    bool syncs_later;
     /* Zones are dropped, and added again at once. */
     bool has_drops, is_dropping[ZONES];
     struct sh_prng drops;
@@ -45,7 +51,7 @@ struct test {
 #define DROP_ONE_IN 400     /* writes */
 
 static unsigned all_cleaned, all_compactions, all_full, all_marks, all_writes, all_kept, all_packs,
-    all_batches, all_flushes, all_troubles, all_drops, all_drops_cut;
+    all_batches, all_flushes, all_troubles, all_handed, all_taken, all_drops, all_drops_cut;
 
 static uint64_t now_of(const struct test *test)
 {
@@ -70,11 +76,19 @@ static uint64_t log_due(void *arg)
     return sh_replog_due_ns(test->rig.log);
 }
 
+static void on_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
+{
+    struct test *test = arg;
+    unsigned number = (unsigned)(sh_replog_zone_id(zone) & 0xffff) - 1;
+    assert_true(sequence > test->handed[number] && sequence <= test->count[number]);
+    test->handed[number] = sequence;
+}
+
 static void on_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
 {
     struct test *test = arg;
     unsigned number = (unsigned)(sh_replog_zone_id(zone) & 0xffff) - 1;
-    assert_true(sequence > test->durable[number] && sequence <= test->count[number]);
+    assert_true(sequence > test->durable[number] && sequence <= test->handed[number]);
     test->durable[number] = sequence;
 }
 
@@ -85,6 +99,9 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
     test->world = world;
     test->node = node;
     test->rig.config.random = sh_world_env(world, node)->random;
+    test->rig.zeros_one_in = 20;
+    test->rig.config.syncs_later = test->syncs_later;
+    test->rig.config.handed = on_handed;
     test->rig.config.durable = on_durable;
     test->rig.config.arg = test;
     test->rig.config.slots = 250;
@@ -124,6 +141,9 @@ static struct written *write_next(struct test *test, unsigned zone)
                                 .is_removal = sh_prng_below(prng, 8) == 0};
     if (!written->is_removal)
         written->size = 4 + sh_prng_below(prng, written->chunk < LARGE ? 24000 : 200);
+    bool is_pair = written->chunk < RIG_OF_ZONE && sh_prng_below(&test->modes, 6) == 0;
+    written->with = is_pair ? RIG_OF_ZONE + (unsigned)sh_prng_below(&test->modes, 8) : RIG_ALONE;
+    written->with_size = sh_prng_below(&test->modes, 8) ? 4 + sh_prng_below(&test->modes, 60) : 0;
     return written;
 }
 
@@ -140,7 +160,7 @@ static void zone_anew(struct test *test, unsigned zone)
     test->is_dropping[zone] = false;
     test->incarnation[zone]++;
     test->count[zone] = test->pieces[zone] = 0;
-    test->durable[zone] = 0;
+    test->handed[zone] = test->durable[zone] = 0;
 }
 
 static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
@@ -176,10 +196,15 @@ static void act(struct test *test)
     struct written *written = write_next(test, zone);
     if (!written)
         return;
-    uint32_t stamp = (uint32_t)(written - test->written[zone]);
-    const struct sh_replog_write write =
-        rig_write(&test->rig, written->chunk, stamp + stamps_of(test, zone), written->size,
-                  test->pieces[zone]);
+    uint32_t number = (uint32_t)(written - test->written[zone]);
+    uint32_t stamp = number + stamps_of(test, zone);
+    struct sh_replog_write write =
+        rig_write(&test->rig, written->chunk, stamp, written->size, test->pieces[zone]);
+    struct sh_replog_write with;
+    if (written->with != RIG_ALONE && !write.piece) {
+        with = rig_write(&test->rig, written->with, stamp, written->with_size, 0);
+        write.with = &with;
+    }
     enum shoal_err err = sh_replog_append(test->rig.zones[zone].zone, &write);
     /* ENOSPC: what both a slot and the primary log had when there was a crash stays twice. */
     bool may_fail = err == SHOAL_EAGAIN || err == SHOAL_ENOSPC ||
@@ -190,10 +215,28 @@ static void act(struct test *test)
                  shoal_err_name(err));
     if (!err)
         test->pieces[zone] = (write.piece + 1) % write.pieces;
-    if (!err && !test->pieces[zone] && stamp == test->count[zone])
+    if (!err && !test->pieces[zone] && number == test->count[zone])
         test->count[zone]++;
     if (sh_prng_below(&test->prng, test->sync_one_in) == 0)
         sh_replog_sync(test->rig.zones[zone].zone);
+    else if (test->syncs_later && sh_prng_below(&test->modes, 2))
+        sh_replog_hand(test->rig.zones[zone].zone);
+}
+
+/* Whether that write of a chunk is what was found of it: then it is good, and if it is durable, nothing before is. */
+static void look_for(const struct test *test, unsigned zone, unsigned number, unsigned chunk,
+                     size_t size, const struct rig_chunk *found, bool *is_good)
+{
+    const struct rig_chunk *is = &found[chunk];
+    uint32_t stamp = rig_stamp(&test->rig, number + stamps_of(test, zone), size);
+    /* The mark of a removal may have been dropped. */
+    bool is_this = is->is_there ? is->is_removal == !size && is->size == size &&
+                                      (is->is_removal || is->stamp == stamp)
+                                : !size;
+    if (number < test->durable[zone])
+        is_good[chunk] = is_this; /* this, or a later one */
+    else
+        is_good[chunk] |= is_this;
 }
 
 /* What the file has of each chunk is a write of it, and none before the last one that is durable. */
@@ -205,15 +248,9 @@ static void zone_check(const struct test *test, unsigned zone, const struct rig_
         is_good[i] = !found[i].is_there;
     for (unsigned i = 0; i < test->count[zone]; i++) {
         const struct written *write = &test->written[zone][i];
-        const struct rig_chunk *is = &found[write->chunk];
-        /* The mark of a removal may have been dropped. */
-        bool is_this = is->is_there ? is->is_removal == write->is_removal &&
-                                          (is->is_removal || is->stamp == i + stamps_of(test, zone))
-                                    : write->is_removal;
-        if (i < test->durable[zone])
-            is_good[write->chunk] = is_this; /* this, or a later one */
-        else
-            is_good[write->chunk] |= is_this;
+        look_for(test, zone, i, write->chunk, write->size, found, is_good);
+        if (write->with != RIG_ALONE)
+            look_for(test, zone, i, write->with, write->with_size, found, is_good);
     }
     for (unsigned i = 0; i < RIG_CHUNKS; i++) {
         if (!is_good[i])
@@ -256,6 +293,7 @@ static struct sh_disk_faults faults_of(struct sh_prng *prng)
 
 static void zone_add(struct test *test, unsigned number, uint64_t first)
 {
+    test->handed[number] = test->durable[number] = first; /* an open syncs what it finds */
     const struct sh_replog_zone_config config =
         rig_zone_config(number, test->incarnation[number] + 1, first, test->zone_bytes);
     assert_int_equal(sh_replog_zone_add(test->rig.log, &config, &test->rig.zones[number].zone),
@@ -282,6 +320,58 @@ static bool is_loaded(void *arg)
     return ((struct test *)arg)->is_loaded;
 }
 
+static struct rig_taken taken;
+
+static bool is_taken(void *arg)
+{
+    (void)arg;
+    return taken.is_over;
+}
+
+/* After a write of a chunk with that stamp. */
+static void model_put(const struct test *test, struct rig_chunk *chunk, uint32_t stamp, size_t size)
+{
+    chunk->is_there = size;
+    chunk->size = (uint32_t)size;
+    chunk->stamp = rig_stamp(&test->rig, stamp, size);
+}
+
+/* What was handed out of a zone is what its writes up to the end have made of it, and nothing else. */
+static void taken_check(const struct test *test, unsigned zone)
+{
+    static struct rig_chunk model[RIG_CHUNKS];
+    memset(model, 0, sizeof model);
+    for (unsigned i = 0; i < taken.end; i++) {
+        const struct written *write = &test->written[zone][i];
+        uint32_t stamp = stamps_of(test, zone) + i;
+        model_put(test, &model[write->chunk], stamp, write->size);
+        if (write->with != RIG_ALONE)
+            model_put(test, &model[write->with], stamp, write->with_size);
+    }
+    for (unsigned i = 0; i < RIG_CHUNKS; i++) {
+        const struct rig_taken_chunk *is = &taken.chunks[i];
+        bool is_same = model[i].is_there ? is->is_there && is->stamp == model[i].stamp &&
+                                               is->total == model[i].size
+                                         : !is->pieces;
+        if (!is_same)
+            fail_msg("seed %llu: zone %u, chunk %u: write %u was read (%u bytes), of %llu the last "
+                     "one is %u (%u bytes)",
+                     (unsigned long long)test->seed, zone, i, is->stamp, is->bytes,
+                     (unsigned long long)taken.end, model[i].stamp, model[i].size);
+        all_taken += is->is_there;
+    }
+}
+
+static void zone_read(struct test *test, unsigned number)
+{
+    uint64_t rest_max = sh_prng_below(&test->modes, 2) ? 5 : RIG_CHUNKS;
+    rig_take_begin(&test->rig, number, sh_prng_next(&test->modes), rest_max, &taken);
+    assert_true(sh_world_run_until(test->world, is_taken, test, SH_NEVER));
+    assert_int_equal(taken.err, SHOAL_OK);
+    on_loaded(test, sh_replog_zone_find(test->rig.log, rig_zone_id(number)), taken.end, SHOAL_OK);
+    taken_check(test, number);
+}
+
 static void zone_begin(struct test *test, unsigned number)
 {
     test->pieces[number] = 0;
@@ -290,6 +380,10 @@ static void zone_begin(struct test *test, unsigned number)
     if (!zone) {
         assert_int_equal(test->durable[number], 0);
         zone_add(test, number, 0);
+        return;
+    }
+    if (sh_prng_below(&test->modes, 3)) {
+        zone_read(test, number);
         return;
     }
     assert_int_equal(sh_replog_zone_load(zone, on_loaded, test), SHOAL_OK);
@@ -326,7 +420,7 @@ static void run(uint64_t seed, bool has_drops)
     static struct test test;
     memset(&test, 0, sizeof test);
     test.has_drops = has_drops;
-    test.drops = sh_prng_make(~seed);
+    test.drops = sh_prng_make(seed ^ UINT64_C(1) << 63);
     struct sh_prng prng = sh_prng_make(seed);
     struct sh_disk_faults faults = faults_of(&prng), calm = faults;
     calm.write_err_ppm = calm.sync_err_ppm = calm.again_ppm = 0;
@@ -336,6 +430,8 @@ static void run(uint64_t seed, bool has_drops)
     test.zone_bytes = sh_prng_below(&prng, 2) ? 6 * 65536 : 70 * 65536;
     test.versions_max = sh_prng_below(&prng, 2) ? 32 : 4096;
     test.prng = sh_prng_split(&prng);
+    test.modes = sh_prng_make(~seed);
+    test.syncs_later = sh_prng_below(&test.modes, 2);
     struct sh_world_config config = {.seed = sh_prng_next(&prng), .disk = calm};
     test.world = sh_world_create(&config);
     struct sh_world_node node = {.boot = boot, .crash = crash, .arg = &test};
@@ -343,8 +439,13 @@ static void run(uint64_t seed, bool has_drops)
     for (unsigned life = 0; life < LIVES; life++) {
         assert_int_equal(test.opened, SHOAL_OK);
         life_run(&test, &faults);
+        calm.keeps_done = sh_prng_below(&test.modes, 2);
         sh_world_disk_faults_set(test.world, &calm);
         sh_world_crash(test.world, test.node);
+        for (unsigned i = 0; calm.keeps_done && i < ZONES; i++) {
+            all_handed += (unsigned)(test.handed[i] - test.durable[i]);
+            test.durable[i] = test.handed[i];
+        }
         sh_world_restart(test.world, test.node);
         assert_int_equal(test.opened, SHOAL_OK);
         check(&test, seed);
@@ -372,11 +473,13 @@ static void fixed_seeds_hold(void **state)
         run_seed(seed, seed);
     print_message(
         "%u writes, %u chunks read back, %u packs, %u batches, %u slots cleaned, %u marks dropped, "
-        "%u flushes, %u compactions, %u logs out of service\n",
+        "%u flushes, %u compactions, %u logs out of service, %u writes that were only handed, %u "
+        "chunks read\n",
         all_writes, all_kept, all_packs, all_batches, all_cleaned, all_marks, all_flushes,
-        all_compactions, all_troubles);
+        all_compactions, all_troubles, all_handed, all_taken);
     assert_true(!all_full && all_cleaned > 400 && all_compactions > 50 && all_flushes > 1000 &&
-                all_kept > 10000 && all_packs > 1000 && all_batches > 500 && all_troubles > 5);
+                all_kept > 10000 && all_packs > 1000 && all_batches > 500 && all_troubles > 5 &&
+                all_handed > 400 && all_taken > 10000);
 }
 
 static void fresh_seeds_hold(void **state)

@@ -52,13 +52,25 @@ extern "C" {
 
 typedef struct shoal shoal;
 
+/* How far a write must get before its call returns. */
+enum shoal_level {
+    SHOAL_LEVEL_DEFAULT, /* what shoal_options says, or else SHOAL_REPLICATED */
+    SHOAL_ASYNC,         /* the store has it; a crash may lose it */
+    SHOAL_REPLICATED,    /* survives its process: the kernel has it */
+    SHOAL_DURABLE,       /* survives a power failure: it is on the disk */
+};
+
 /* Zero or NULL means the default. All borrowed during shoal_open. */
 struct shoal_options {
     /* HOST:PORT or unix:PATH of any nodes of a cluster, separated by commas: one that answers is
      * enough. NULL
-     * or "": no cluster, but a whole node inside this process, with no daemon and no socket; its
-     * chunks live as long as the handle. */
+     * or "": no cluster, but a whole node inside this process, with no daemon and no socket. */
     const char *addresses;
+    /* Embedded: the folder, made if need be, in which the store keeps all that it has: it is found
+     * again when it is opened again, by one handle at a time. NULL or "": its chunks live as long as
+     * the handle. */
+    const char *data_dir;
+    enum shoal_level level; /* embedded, with data_dir: of writes by threads that have chosen none */
     const char *cluster;      /* the cluster's name; "shoal" */
     const char *secret_file;  /* file with the cluster's secret */
     uint64_t timeout_ns;      /* for each call; 5 s. UINT64_MAX: as good as for ever */
@@ -87,8 +99,16 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_open(const struct shoal_options *
 /* Closes it: asynchronous calls in flight end before it returns, with their result or ESTOPPED; the
  * completions are called from this thread or the library's, and calls that they begin fail with
  * ESTOPPED. Of calls without a done function, err is valid afterwards. Embedded: its chunks are
- * gone. NULL is allowed. No other thread may be in a call; never in a completion callback. */
+ * gone, or with a data_dir, on the disk. NULL is allowed. No other thread may be in a call; never in a completion callback. */
 SHOAL_API void shoal_close(shoal *store);
+
+/* The level of what the calling thread writes from here on, on any store; SHOAL_LEVEL_DEFAULT: each
+ * store's own. EINVAL. A read waits until what it has seen is acknowledged to its writer, unless that was
+ * written with SHOAL_ASYNC: nobody sees what a crash would undo. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_level_use(enum shoal_level level);
+/* Returns once all that was written before, by anybody and at any level, is durable. EIO: the log is out of
+ * service. EINVAL: the store has no data_dir. */
+SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_sync(shoal *store);
 
 /* More about this thread's last failed call, for people; "" if there is nothing more. Valid until
  * this thread's next call. Of asynchronous calls only what their beginning said. */

@@ -84,6 +84,14 @@ static enum shoal_err check(const struct shoal *store, const struct sh_ask *ask,
     return SHOAL_OK;
 }
 
+/* On a store in this process; true: it is over. Only a lock, and what goes to a log, may have to wait. */
+static bool embedded_begin(struct shoal *store, struct shoal_call *call, enum shoal_err *err_out)
+{
+    return sh_call_is_lock(sh_call_state_of(call)->ask.kind)
+               ? sh_embedded_lock(store, call, err_out)
+               : sh_embedded_start(store, call, err_out);
+}
+
 static enum shoal_err begin_prepared(struct shoal *store, struct shoal_call *call)
 {
     struct sh_call_state *state = sh_call_state_of(call);
@@ -91,9 +99,7 @@ static enum shoal_err begin_prepared(struct shoal *store, struct shoal_call *cal
     if (!store->is_embedded)
         return sh_call_start(store, call);
     atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
-    if (!sh_call_is_lock(state->ask.kind))
-        sh_call_complete(state, sh_embedded_run(store, call));
-    else if (sh_embedded_lock(store, call, &err))
+    if (embedded_begin(store, call, &err))
         sh_call_complete(state, err);
     return SHOAL_OK;
 }
@@ -126,14 +132,17 @@ static enum shoal_err wait_done(struct shoal *store, struct shoal_call *call)
     return call->err;
 }
 
-/* On a store in this process only a lock may have to wait. */
 static enum shoal_err run_embedded(struct shoal *store, struct shoal_call *call)
 {
     enum shoal_err err;
-    if (!sh_call_is_lock(sh_call_state_of(call)->ask.kind))
-        return sh_embedded_run(store, call);
+    bool may_wait = store->durable || sh_call_is_lock(sh_call_state_of(call)->ask.kind);
+    if (!may_wait) {
+        bool is_over = embedded_begin(store, call, &err);
+        SH_ASSERT(is_over);
+        return err;
+    }
     atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
-    if (!sh_embedded_lock(store, call, &err))
+    if (!embedded_begin(store, call, &err))
         return wait_done(store, call);
     atomic_fetch_sub_explicit(&store->in_flight, 1, memory_order_relaxed);
     return err;

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "backup/backup.h"
 #include "base/assert.h"
 #include "base/err.h"
 #include "base/lock.h"
@@ -33,10 +34,19 @@ struct sh_retry_queue {
     struct sh_call_state *first, *last;
 };
 
+/* Sizes of a log that is new; 0: the usual ones. */
+struct sh_durable_sizes {
+    uint32_t slot_bytes, primary_blocks;
+    uint64_t zone_bytes;
+};
+
 struct shoal {
     bool is_embedded;
     uint64_t timeout_ns;
-    struct sh_store *store; /* embedded, as the next five */
+    struct sh_store *store;     /* embedded, as the next seven */
+    struct sh_backup *backup;   /* what changes the store goes through it */
+    struct sh_durable *durable; /* durable.c; NULL: the chunks are gone with the handle */
+    struct sh_durable_sizes durable_sizes;
     uint32_t chunk_bytes_max;
     struct sh_leases *leases;
     struct sh_stripes stripes;
@@ -131,6 +141,11 @@ struct sh_call_state {
     union {
         struct sh_request request;
         struct sh_locate locate;
+        struct { /* embedded */
+            struct sh_write write;
+            struct sh_store_rewriting *rewriting; /* of a large chunk; NULL: nothing is under way */
+            enum shoal_err outcome;               /* once it is only waited for */
+        };
     };
     struct shoal *store;
     struct sh_call_state *next; /* in a retry queue or the completion list */
@@ -268,7 +283,17 @@ SHOAL_NODISCARD enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid)
  * about some errors. */
 SHOAL_NODISCARD enum shoal_err
 sh_embedded_create_as(struct shoal *store, const struct sh_store_wish *wish, shoal_cid *cids_out);
-enum shoal_err sh_embedded_run(struct shoal *store, struct shoal_call *call);
+/* Begins a call that is not on a lock; true: it is over. Else it will be completed: there is no room in a backlog now, or what it
+ * did is not acknowledged yet. */
+bool sh_embedded_start(struct shoal *store, struct shoal_call *call, enum shoal_err *err_out);
+/* Wait in the calling thread until what the write stands for is acknowledged, or until there may be room. EIO. */
+SHOAL_NODISCARD enum shoal_err sh_embedded_settle(struct shoal *store, struct sh_write *write);
+SHOAL_NODISCARD enum shoal_err sh_embedded_room(struct shoal *store, struct sh_write *write);
+/* Changes a chunk, of any size, as soon as there is room. */
+SHOAL_NODISCARD enum shoal_err sh_embedded_change(struct shoal *store, struct sh_write *write,
+                                                  const struct sh_store_rewrite *rewrite);
+/* Says, for people, what an error is about. */
+void sh_embedded_explain(struct shoal *store, sh_lid lid, enum shoal_err err);
 SHOAL_NODISCARD enum shoal_err sh_embedded_lid(shoal_cid cid, sh_lid *lid_out);
 
 /* lock.c */
@@ -291,7 +316,23 @@ enum shoal_err sh_embedded_locks(struct shoal *store,
                                  bool (*each)(void *arg, const struct shoal_lock_info *lock),
                                  void *arg);
 /* Removes a chunk, and its locks with it. */
-SHOAL_NODISCARD enum shoal_err sh_embedded_remove(struct shoal *store, sh_lid lid);
+SHOAL_NODISCARD enum shoal_err sh_embedded_remove(struct shoal *store, struct sh_write *write,
+                                                  sh_lid lid);
+/* Makes the crew, unless it is there. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_embedded_crew(struct shoal *store);
+
+/* durable.c: a store in this process that logs to its own disk. */
+enum sh_level sh_embedded_level(const struct shoal *store);
+/* data_dir NULL: what has no log. */
+SHOAL_NODISCARD enum shoal_err sh_embedded_backup(struct shoal *store, const char *data_dir);
+/* Opens the log and fills the store. */
+SHOAL_NODISCARD enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir,
+                                               enum shoal_level level, uint64_t store_bytes_max);
+struct sh_step sh_durable_step(struct shoal *store);
+/* Makes all durable, before the crew stops; closes the log, after the backup was destroyed. */
+void sh_durable_sync(struct shoal *store);
+void sh_durable_close(struct shoal *store);
+
 /* Ends all that wait, with ESTOPPED, while the store closes. */
 void sh_embedded_locks_fail(struct shoal *store);
 

@@ -92,7 +92,7 @@ static uint64_t due_ns(void *arg)
 static enum shoal_err crew_make(struct shoal *store, struct sh_crew **crew_out)
 {
     struct sh_crew_config config = {
-        .name = "shoal-locks",
+        .name = "shoal-node",
         .threads = 1,
         .lends = true,
         .now_ns = store->env.clock.now_ns,
@@ -104,6 +104,8 @@ static enum shoal_err crew_make(struct shoal *store, struct sh_crew **crew_out)
         return err;
     sh_crew_step_add(crew, 0,
                      (struct sh_step){.name = "locks", .run = run, .due_ns = due_ns, .arg = store});
+    if (store->durable)
+        sh_crew_step_add(crew, 0, sh_durable_step(store));
     err = sh_crew_start(crew);
     if (err != SHOAL_OK) {
         sh_crew_destroy(crew);
@@ -113,8 +115,8 @@ static enum shoal_err crew_make(struct shoal *store, struct sh_crew **crew_out)
     return SHOAL_OK;
 }
 
-/* Makes the crew, unless it is there. Two may be made at once; then one is enough. */
-static enum shoal_err crew_need(struct shoal *store)
+/* Two may be made at once; then one is enough. */
+enum shoal_err sh_embedded_crew(struct shoal *store)
 {
     struct sh_crew *made = NULL;
     sh_lock_take(&store->crew_lock);
@@ -156,7 +158,7 @@ static enum shoal_err acquire(struct shoal *store, struct sh_call_state *state, 
                                  .wait_until_ns = state->ask.wait_until_ns,
                                  .cookie = (uintptr_t)state};
     if (wish.wait_until_ns > now) {
-        enum shoal_err err = crew_need(store);
+        enum shoal_err err = sh_embedded_crew(store);
         if (err != SHOAL_OK)
             return err;
     }
@@ -201,13 +203,13 @@ bool sh_embedded_lock(struct shoal *store, struct shoal_call *call, enum shoal_e
     return is_over;
 }
 
-enum shoal_err sh_embedded_remove(struct shoal *store, sh_lid lid)
+enum shoal_err sh_embedded_remove(struct shoal *store, struct sh_write *write, sh_lid lid)
 {
     shoal_cid cid = shoal_cid_make((shoal_nid){SH_EMBEDDED_NID}, lid.v);
     struct sh_lock *stripe = sh_stripe_of(&store->stripes, cid);
     size_t dropped = 0;
     sh_lock_take(stripe);
-    enum shoal_err err = sh_store_remove(store->store, lid);
+    enum shoal_err err = sh_backup_remove(store->backup, write, lid);
     if (err == SHOAL_OK)
         dropped = sh_leases_chunk_drop(store->leases, cid);
     sh_lock_release(stripe);

@@ -318,26 +318,51 @@ static enum shoal_err run_on_cluster(struct multi *multi, size_t count)
 
 /* --- Embedded ------------------------------------------------------------------------------ */
 
-static void run_embedded(struct multi *multi, size_t count)
+/* Reads one, and waits until what it saw is acknowledged. */
+static enum shoal_err get_embedded(struct shoal *store, struct shoal_op *op, sh_lid lid)
 {
-    struct sh_store *store = multi->store->store;
+    struct sh_write seen;
+    uint32_t size = op->size;
+    enum shoal_err err = sh_store_get(store->store, lid, op->data, size, &op->size), settled;
+    if (sh_backup_read_is_clean(store->backup, lid, &seen))
+        return err;
+    settled = sh_embedded_settle(store, &seen);
+    return settled != SHOAL_OK ? settled : err;
+}
+
+static enum shoal_err change_embedded(struct multi *multi, struct sh_write *write,
+                                      struct shoal_op *op, sh_lid lid)
+{
+    struct shoal *store = multi->store;
+    enum shoal_err err = SHOAL_OK;
+    if (multi->kind == SH_CALL_REMOVE) {
+        while (err == SHOAL_OK && (err = sh_embedded_remove(store, write, lid)) == SHOAL_EAGAIN)
+            err = sh_embedded_room(store, write);
+        return err;
+    }
+    struct sh_store_rewrite rewrite = {.kind = SH_STORE_RESIZE, .cid = lid, .size = op->size};
+    if (multi->kind == SH_CALL_PUT) {
+        rewrite.kind = SH_STORE_PUT;
+        rewrite.data = sh_bytes_make(op->data, op->size);
+    }
+    return sh_embedded_change(store, write, &rewrite);
+}
+
+/* Does all, and then waits for all. */
+static enum shoal_err run_embedded(struct multi *multi, size_t count)
+{
+    struct sh_write write;
+    sh_write_begin(&write, sh_embedded_level(multi->store));
     for (size_t i = 0; i < count; i++) {
         struct shoal_op *op = &multi->ops[i];
         sh_lid lid;
         op->err = sh_embedded_lid(op->cid, &lid);
         if (op->err != SHOAL_OK)
             continue;
-        if (multi->kind == SH_CALL_GET) {
-            uint32_t size = op->size;
-            op->err = sh_store_get(store, lid, op->data, size, &op->size);
-        } else if (multi->kind == SH_CALL_PUT) {
-            op->err = sh_store_put(store, lid, sh_bytes_make(op->data, op->size));
-        } else if (multi->kind == SH_CALL_RESIZE) {
-            op->err = sh_store_resize(store, lid, op->size);
-        } else {
-            op->err = sh_embedded_remove(multi->store, lid);
-        }
+        op->err = multi->kind == SH_CALL_GET ? get_embedded(multi->store, op, lid)
+                                             : change_embedded(multi, &write, op, lid);
     }
+    return sh_embedded_settle(multi->store, &write);
 }
 
 static enum shoal_err run_multi(shoal *store, enum sh_call_kind kind, struct shoal_op *ops,
@@ -354,7 +379,7 @@ static enum shoal_err run_multi(shoal *store, enum sh_call_kind kind, struct sho
     for (size_t i = 0; i < count; i++)
         ops[i].err = SHOAL_EAGAIN;
     if (store->is_embedded) {
-        run_embedded(&multi, count);
+        err = run_embedded(&multi, count);
     } else if (count > 0) {
         multi.deadline_ns = sh_client_deadline_ns(store);
         sh_client_refresh_if_due(store, multi.deadline_ns - store->timeout_ns);

@@ -231,13 +231,19 @@ static enum shoal_err open_embedded(const struct shoal_options *options, struct 
     sh_stripes_init(&store->stripes);
     struct sh_leases_config leases = {
         .locks_max = LOCKS_MAX, .waiters_max = LOCKS_MAX, .seed = sh_random64(&store->env.random)};
+    const char *data_dir =
+        options->data_dir && options->data_dir[0] != '\0' ? options->data_dir : NULL;
     enum shoal_err err = sh_store_create(&config, &store->store);
+    if (err == SHOAL_OK)
+        err = sh_embedded_backup(store, data_dir);
     if (err == SHOAL_OK)
         err = sh_leases_create(&leases, &store->leases);
     if (err == SHOAL_OK)
         err = sh_local_services_open(store);
     if (err == SHOAL_OK)
         err = sh_service_ops_open(store);
+    if (err == SHOAL_OK && data_dir)
+        err = sh_durable_open(store, data_dir, options->level, config.bytes_max);
     if (err != SHOAL_OK) {
         shoal_close(store);
         return err;
@@ -367,6 +373,7 @@ void shoal_close(shoal *store)
     SH_ASSERT(!sh_completing()); /* a completion runs in the midst of what is torn down here */
     /* release: pairs with the acquire in sh_client_closing */
     atomic_store_explicit(&store->is_closing, true, memory_order_release);
+    sh_durable_sync(store);
     if (store->crew)
         sh_crew_stop(store->crew);
     sh_directory_destroy(store->directory);
@@ -386,6 +393,8 @@ void shoal_close(shoal *store)
     }
     if (store->env.wire)
         store->env.wire->ops->destroy(store->env.wire);
+    sh_backup_destroy(store->backup);
+    sh_durable_close(store);
     sh_store_destroy(store->store);
     sh_client_services_close(store);
     sh_service_ops_close(store);

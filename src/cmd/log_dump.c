@@ -12,8 +12,14 @@ static const char *const standings[] = {[SH_INSPECT_CURRENT] = "current",
 
 static struct sh_bytes first_bytes(const struct sh_replog_entry *entry)
 {
-    size_t size = entry->payload.size < FIRST_BYTES ? entry->payload.size : FIRST_BYTES;
+    size_t stored = sh_replog_entry_stored(entry);
+    size_t size = stored < FIRST_BYTES ? stored : FIRST_BYTES;
     return sh_bytes_make(entry->payload.at, size);
+}
+
+static bool is_zeros(const struct sh_replog_entry *entry)
+{
+    return sh_replog_entry_stored(entry) < entry->payload.size;
 }
 
 static shoal_cid cid_of(const struct sh_replog_entry *entry)
@@ -40,6 +46,12 @@ static void entry_json(FILE *out, const struct sh_inspect_entry *found)
         sh_json_set_u64(row, "sequence", found->sequence);
     sh_json_set_u64(row, "piece", entry->piece);
     sh_json_set_u64(row, "pieces", entry->pieces);
+    if (entry->pieces > 1) {
+        sh_json_set_u64(row, "offset", entry->offset);
+        sh_json_set_u64(row, "total", entry->total);
+    }
+    sh_json_set_bool(row, "zeros", is_zeros(entry));
+    sh_json_set_bool(row, "with_next", entry->is_with_next);
     sh_json_set_u64(row, "life", found->life);
     sh_json_set_u64(row, "incarnation", found->incarnation);
     if (found->slot == SH_INSPECT_PRIMARY)
@@ -54,22 +66,28 @@ static void entry_json(FILE *out, const struct sh_inspect_entry *found)
 static void entry_print(FILE *out, const struct sh_inspect_entry *found)
 {
     const struct sh_replog_entry *entry = &found->entry;
-    char cid[SH_CID_TEXT_MAX], version[32], sequence[24] = "-", piece[16] = "-", place[24];
+    char cid[SH_CID_TEXT_MAX], version[32], sequence[24] = "-", piece[16] = "-", range[32] = "-",
+                                            place[24];
     snprintf(version, sizeof version, "%u.%u", (unsigned)entry->version.epoch,
              entry->version.number);
     if (found->kind == SH_SLOT_ENTRIES)
-        snprintf(sequence, sizeof sequence, "%" PRIu64, found->sequence);
-    if (entry->pieces > 1)
+        snprintf(sequence, sizeof sequence, "%" PRIu64 "%s", found->sequence,
+                 entry->is_with_next ? "+" : "");
+    if (entry->pieces > 1) {
         snprintf(piece, sizeof piece, "%u/%u", entry->piece + 1u, (unsigned)entry->pieces);
+        snprintf(range, sizeof range, "%u/%u", entry->offset, entry->total);
+    }
     if (found->slot == SH_INSPECT_PRIMARY)
         snprintf(place, sizeof place, "lap %u", found->lap);
     else
         snprintf(place, sizeof place, "slot %u", found->slot);
-    fprintf(out, "%-20s %12s %-10s %10u %9zu %12s %7s  %-12s ", sh_cid_format(cid_of(entry), cid),
-            version, standings[found->standing], entry->seconds, entry->payload.size, sequence,
-            piece, place);
+    fprintf(out, "%-20s %12s %-10s %10u %9zu %12s %7s %17s  %-12s ",
+            sh_cid_format(cid_of(entry), cid), version, standings[found->standing], entry->seconds,
+            entry->payload.size, sequence, piece, range, place);
     if (entry->is_removal)
         fputs("removed", out);
+    else if (is_zeros(entry))
+        fputs("zeros", out);
     else
         sh_hex_print(first_bytes(entry), out);
     fputc('\n', out);
@@ -101,8 +119,9 @@ int sh_cmd_run_log_dump(struct sh_cmd *cmd)
     status = sh_log_look_read(cmd, &look, &none);
     if (status == SH_EXIT_OK) {
         if (!cmd->flags.json)
-            fprintf(cmd->out, "%-20s %12s %-10s %10s %9s %12s %7s  %-12s %s\n", "CHUNK", "VERSION",
-                    "STANDING", "SECONDS", "BYTES", "SEQUENCE", "PIECE", "PLACE", "FIRST BYTES");
+            fprintf(cmd->out, "%-20s %12s %-10s %10s %9s %12s %7s %17s  %-12s %s\n", "CHUNK",
+                    "VERSION", "STANDING", "SECONDS", "BYTES", "SEQUENCE", "PIECE", "OFFSET/TOTAL",
+                    "PLACE", "FIRST BYTES");
         enum shoal_err err = sh_inspect_dump(look.inspect, look.zone, chunk.v, on_entry, cmd);
         if (err)
             status = sh_cmd_fail(cmd, err, "%s", cmd->words[0]);

@@ -31,6 +31,16 @@ enum sh_disk_kind {
     /* A write that completes when its bytes, and the size that they need, are on stable storage.
      * When it fails they may be there in part, and no later sync makes them safe. */
     SH_DISK_WRITE_SYNC,
+    /* Gives the space of size bytes at offset back, both multiples of 4096. The file keeps its size; what
+     * is read there until it is written again is zeros, or, on a device, anything. Like a write, a sync makes
+     * it safe; a crash before that leaves old bytes or zeros, block by block. done_bytes: size, or 0 where
+     * the disk has no such operation: then nothing has changed. */
+    SH_DISK_DISCARD,
+    /* Reserves space for size bytes at offset, multiples of 4096, so that the next write there finds it; a
+     * shorter file grows to their end, by zeros. A sync makes it safe. done_bytes: size, or 0 where the disk
+     * has no such operation: then nothing has changed, and each write may still find the disk full. ENOSPC: there is
+     * less, of which some may be reserved now. */
+    SH_DISK_ALLOCATE,
 };
 
 struct sh_disk_op {
@@ -43,12 +53,32 @@ struct sh_disk_op {
      * are kept until done; the disk may change these two, and the pieces. 0: they are in data. */
     struct iovec *pieces;
     unsigned pieces_count;
+    /* Others are waited for more than this one. While operations that are not bulk are in flight, the real
+     * disk has the kernel do one bulk operation at a time (its worker, one for every eight others), in the order
+     * of their submits; the rest wait, whatever their number. So the others wait for what was under way when they
+     * were submitted, which nothing calls back (have few bytes of bulk in flight), and share the disk with one
+     * bulk operation from then on; and bulk ones always get on. Other disks treat all alike. */
+    bool is_bulk;
     void (*done)(struct sh_disk_op *op);
     void *arg; /* the caller's */
     /* Set before done is called: */
     enum shoal_err err; /* OK, EIO, ENOSPC */
     size_t done_bytes;
 };
+
+#define SH_DISK_RANGE_BYTES 4096u /* what DISCARD and ALLOCATE count in */
+
+/* Whether it is one of those two. */
+static inline bool sh_disk_is_range(const struct sh_disk_op *op)
+{
+    return op->kind == SH_DISK_DISCARD || op->kind == SH_DISK_ALLOCATE;
+}
+
+static inline bool sh_disk_range_is_sound(const struct sh_disk_op *op)
+{
+    return op->size > 0 && op->size % SH_DISK_RANGE_BYTES == 0 &&
+           op->offset % SH_DISK_RANGE_BYTES == 0;
+}
 
 static inline bool sh_disk_is_write(const struct sh_disk_op *op)
 {
@@ -69,6 +99,9 @@ struct sh_disk_ops {
     enum shoal_err (*size)(struct sh_disk *disk, int file, uint64_t *bytes_out);
     enum shoal_err (*rename)(struct sh_disk *disk, const char *from, const char *to);
     enum shoal_err (*remove)(struct sh_disk *disk, const char *name);
+    /* How many bytes the disk has for all files, ours and others', and how many of them ours can still
+     * take; UINT64_MAX where it sets no limit. EIO. */
+    enum shoal_err (*space)(struct sh_disk *disk, uint64_t *bytes_out, uint64_t *free_out);
     /* Begins an operation; EAGAIN when too many are in flight: poll and retry. */
     enum shoal_err (*submit)(struct sh_disk *disk, struct sh_disk_op *op);
     /* Calls done for what has completed; returns how many. wait: blocks for at least one, if any
@@ -96,6 +129,12 @@ SHOAL_NODISCARD static inline enum shoal_err sh_disk_open(struct sh_disk *disk, 
     return disk->ops->open(disk, name, create, file_out);
 }
 
+SHOAL_NODISCARD static inline enum shoal_err sh_disk_space(struct sh_disk *disk,
+                                                           uint64_t *bytes_out, uint64_t *free_out)
+{
+    return disk->ops->space(disk, bytes_out, free_out);
+}
+
 SHOAL_NODISCARD static inline enum shoal_err sh_disk_submit(struct sh_disk *disk,
                                                             struct sh_disk_op *op)
 {
@@ -120,6 +159,11 @@ static inline void sh_disk_wake_stop(struct sh_disk *disk)
     (void)err; /* only a callback can fail to be set */
 }
 
+/* Carries an operation out, waiting for it; done and arg are set here. Meanwhile others complete, and
+ * their done is called. Returns its err, or why it could not begin; EIO when the disk has forgotten it, as
+ * a simulated one does when its node crashes. How much was done is in op->done_bytes. */
+SHOAL_NODISCARD enum shoal_err sh_disk_do(struct sh_disk *disk, struct sh_disk_op *op);
+
 /* Copies the bytes of a write, for a disk that has to keep them. */
 static inline void sh_disk_gather(const struct sh_disk_op *op, uint8_t *into)
 {
@@ -139,6 +183,14 @@ SHOAL_NODISCARD enum shoal_err sh_real_disk_create(const char *folder, bool dire
 /* The same on a folder that is there, for reading alone: it creates neither folder nor files, and a write fails (EIO). ENONAME: there is
  * no such folder. */
 SHOAL_NODISCARD enum shoal_err sh_real_disk_look(const char *folder, struct sh_disk **disk_out);
+
+/* A disk of one file, of that name: a block device, or a regular file, whose size it has and keeps. Whoever
+ * opens it finds what was there; it is not emptied, renamed, removed or claimed (EINVAL), and submit refuses
+ * what would go beyond its end (ENOSPC). It is this disk's alone until that is destroyed or the process ends: EBUSY while another one has it, or a
+ * device is mounted. space: its size, and nothing free. ENONAME: there is no such path; EINVAL: it is something
+ * else. EIO, ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_raw_disk_create(const char *path, const char *name, bool direct,
+                                                  struct sh_disk **disk_out);
 
 /* Takes a real disk's folder for this disk, until it is destroyed or the process ends, however it
  * ends. EBUSY: another one, of this process or another, has taken it. EIO. Disks that take nothing are

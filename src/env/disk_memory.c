@@ -161,6 +161,13 @@ static enum shoal_err memory_rename(struct sh_disk *disk, const char *from, cons
     return SHOAL_OK;
 }
 
+static enum shoal_err memory_space(struct sh_disk *disk, uint64_t *bytes_out, uint64_t *free_out)
+{
+    (void)disk;
+    *bytes_out = *free_out = UINT64_MAX;
+    return SHOAL_OK;
+}
+
 static enum shoal_err grow(struct memory_file *file, size_t size)
 {
     if (size <= file->room)
@@ -191,13 +198,22 @@ static void carry_out(struct memory_disk *memory, struct sh_disk_op *op)
             memcpy(op->data, file->bytes + op->offset, op->done_bytes);
         return;
     }
-    op->err = grow(file, (size_t)op->offset + op->size);
+    size_t end = (size_t)op->offset + op->size;
+    if (op->kind == SH_DISK_DISCARD) {
+        size_t to = end < file->size ? end : file->size;
+        if (op->offset < to)
+            memset(file->bytes + op->offset, 0, to - (size_t)op->offset);
+        op->done_bytes = op->size; /* their memory stays for what comes next */
+        return;
+    }
+    op->err = grow(file, end);
     if (op->err)
         return;
-    sh_disk_gather(op, file->bytes + op->offset);
-    if (op->offset + op->size > file->size)
-        file->size = (size_t)op->offset + op->size;
     op->done_bytes = op->size;
+    if (end > file->size)
+        file->size = end;
+    if (op->kind != SH_DISK_ALLOCATE)
+        sh_disk_gather(op, file->bytes + op->offset);
 }
 
 static enum shoal_err memory_submit(struct sh_disk *disk, struct sh_disk_op *op)
@@ -205,6 +221,7 @@ static enum shoal_err memory_submit(struct sh_disk *disk, struct sh_disk_op *op)
     struct memory_disk *memory = memory_of(disk);
     if (memory->done_count == OPS_MAX)
         return SHOAL_EAGAIN;
+    SH_ASSERT(!sh_disk_is_range(op) || sh_disk_range_is_sound(op));
     carry_out(memory, op);
     memory->done[memory->done_count++] = op;
     return SHOAL_OK;
@@ -243,6 +260,7 @@ enum shoal_err sh_memory_disk_create(struct sh_disk **disk_out)
                                            .size = memory_size,
                                            .rename = memory_rename,
                                            .remove = memory_remove,
+                                           .space = memory_space,
                                            .submit = memory_submit,
                                            .poll = memory_poll,
                                            .destroy = memory_destroy};

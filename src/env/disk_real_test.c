@@ -1,8 +1,6 @@
 /* The real disk, on io_uring and on its worker, with and without O_DIRECT. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,9 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -21,6 +17,7 @@
 #include "base/open_files_test.h"
 #include "env/disk.h"
 #include "env/disk_int.h"
+#include "env/refuse_test.h"
 
 #define BLOCK_BYTES 4096
 #define BLOCKS 64
@@ -274,6 +271,104 @@ static void completions_wake_the_owner(void **state)
     assert_int_equal(test_open_files(), before);
 }
 
+/* Reads of pipes: each ends when its pipe has a byte. */
+struct pipe_read {
+    int ends[2];
+    unsigned done;
+    uint8_t byte;
+    struct sh_disk_op op;
+};
+
+static void pipe_fill(struct pipe_read *read)
+{
+    assert_int_equal(write(read->ends[1], "p", 1), 1);
+}
+
+static void pipe_begin(struct sh_disk *disk, struct pipe_read *read, bool is_bulk, bool is_full)
+{
+    assert_int_equal(pipe(read->ends), 0);
+    if (is_full)
+        pipe_fill(read);
+    read->done = 0;
+    read->op = (struct sh_disk_op){.kind = SH_DISK_READ,
+                                   .file = read->ends[0],
+                                   .data = &read->byte,
+                                   .size = 1,
+                                   .is_bulk = is_bulk,
+                                   .done = count_done,
+                                   .arg = &read->done};
+    assert_int_equal(sh_disk_submit(disk, &read->op), SHOAL_OK);
+}
+
+static void pipe_await(struct sh_disk *disk, struct pipe_read *read)
+{
+    while (!read->done)
+        assert_true(sh_disk_poll(disk, true) > 0);
+    assert_int_equal(read->op.err, SHOAL_OK);
+    assert_int_equal(read->op.done_bytes, 1);
+}
+
+static void pipe_end(struct pipe_read *read)
+{
+    close(read->ends[0]);
+    close(read->ends[1]);
+}
+
+/* One bulk operation at a time while another one is in flight, and all of them when there is none. */
+static void bulk_is_held_back(void **state)
+{
+    struct sh_disk *disk = open_disk(*state);
+    struct pipe_read urgent, empty, full, other;
+    struct sh_disk_op sync = {.kind = SH_DISK_SYNC_DIR};
+    if (!sh_real_disk_has_uring(disk)) {
+        disk->ops->destroy(disk);
+        skip(); /* the kernel refuses it here; disk_worker_test has the worker */
+    }
+    /* Alone, they overtake one another. */
+    pipe_begin(disk, &empty, true, false);
+    pipe_begin(disk, &full, true, true);
+    pipe_await(disk, &full);
+    assert_int_equal(empty.done, 0);
+    pipe_end(&full);
+    /* Beside an urgent one the second waits for the first, whatever urgent ones come and go. */
+    pipe_begin(disk, &urgent, false, false);
+    pipe_begin(disk, &full, true, true);
+    pipe_begin(disk, &other, true, true);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(sh_disk_do(disk, &sync), SHOAL_OK);
+    assert_int_equal(empty.done + full.done + other.done + urgent.done, 0);
+    pipe_fill(&empty);
+    pipe_await(disk, &empty);
+    pipe_await(disk, &full);
+    pipe_await(disk, &other);
+    assert_int_equal(urgent.done, 0);
+    pipe_end(&empty);
+    pipe_end(&full);
+    pipe_end(&other);
+    /* Without it nothing holds the second back. */
+    pipe_begin(disk, &empty, true, false);
+    pipe_begin(disk, &full, true, true);
+    assert_int_equal(sh_disk_do(disk, &sync), SHOAL_OK);
+    assert_int_equal(full.done, 0);
+    pipe_fill(&urgent);
+    pipe_await(disk, &urgent);
+    pipe_await(disk, &full);
+    assert_int_equal(empty.done, 0);
+    pipe_end(&urgent);
+    pipe_end(&full);
+    /* What is held back is done before the disk goes. */
+    pipe_begin(disk, &urgent, false, true);
+    pipe_begin(disk, &full, true, true);
+    pipe_fill(&empty);
+    full.byte = 0;
+    disk->ops->destroy(disk);
+    assert_int_equal(full.byte, 'p');
+    assert_int_equal(full.done, 0);
+    pipe_end(&urgent);
+    pipe_end(&empty);
+    pipe_end(&full);
+}
+
 static void reads_end_with_the_file(void **state)
 {
     struct sh_disk *disk = open_disk(*state);
@@ -514,25 +609,10 @@ static void folder_must_be_a_folder(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* Makes the kernel refuse io_uring_setup to this process, as a container's filter does. */
-static bool refuse_uring(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
-    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) &&
-           !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
-
-/* Runs in a process of its own, which keeps the filter; tells its result by its exit status. */
 static int use_disk_refused(void)
 {
-    if (!refuse_uring())
-        return 77;
+    if (!test_refuse(__NR_io_uring_setup, false, 0, EPERM))
+        return TEST_NO_FILTERS;
     struct sh_disk *disk;
     char folder[FOLDER_BYTES + 32];
     snprintf(folder, sizeof folder, "%s/a", root);
@@ -563,17 +643,7 @@ static int use_disk_refused(void)
 static void refused_uring_falls_back(void **state)
 {
     (void)state;
-    fflush(NULL);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        _exit(use_disk_refused());
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77)
-        skip(); /* no seccomp here; the worker is tested above all the same */
-    assert_int_equal(WEXITSTATUS(status), 0);
+    test_in_child(use_disk_refused); /* without filters the worker is tested above all the same */
 }
 
 static struct variant uring_cached = {.uring = true};
@@ -603,6 +673,7 @@ int main(void)
         VARIANTS(folder_is_taken_once),
         VARIANTS(look_only_reads),
         VARIANTS(completions_wake_the_owner),
+        {"bulk_is_held_back uring", bulk_is_held_back, NULL, NULL, &uring_cached},
         cmocka_unit_test(gathered_writes_go_on),
         cmocka_unit_test(folder_must_be_a_folder),
         cmocka_unit_test(refused_uring_falls_back),

@@ -18,34 +18,66 @@ struct job {
     int file;
 };
 
-/* The jobs are a ring, in the order of their adding: the owner has taken those below `taken`, the
- * thread has done those below `done`. */
+/* A ring of jobs in the order of their adding. */
+struct jobs {
+    struct job ring[JOBS_MAX];
+    unsigned first, count;
+};
+
 struct sh_disk_worker {
     void (*run)(void *run_arg, struct sh_disk_op *op);
     void *run_arg;
     pthread_t thread;
     struct sh_lock lock; /* guards all below */
     pthread_cond_t added_some, done_some, woken;
-    struct job jobs[JOBS_MAX];
-    uint64_t added, done, taken;
-    unsigned closing; /* jobs that close files, not taken yet */
+    struct jobs urgent, bulk, done; /* done: operations that the owner has not taken */
+    unsigned under_way;             /* operations that the owner has not taken */
+    unsigned closing;               /* jobs that close files */
+    unsigned turn;                  /* urgent jobs done since a bulk one, while one waited */
     bool is_ending;
     void (*wake)(void *arg);
     void *wake_arg;
     bool is_waking; /* the thread is calling it */
 };
 
+static void jobs_put(struct jobs *jobs, struct job job)
+{
+    SH_ASSERT(jobs->count < JOBS_MAX);
+    jobs->ring[(jobs->first + jobs->count++) % JOBS_MAX] = job;
+}
+
+static struct job jobs_take(struct jobs *jobs)
+{
+    SH_ASSERT(jobs->count > 0);
+    struct job job = jobs->ring[jobs->first];
+    jobs->first = (jobs->first + 1) % JOBS_MAX;
+    jobs->count--;
+    return job;
+}
+
+/* The job that is next. */
+static struct job job_choose(struct sh_disk_worker *worker)
+{
+    bool is_bulk =
+        worker->bulk.count && (!worker->urgent.count || worker->turn >= SH_DISK_WORKER_TURN);
+    worker->turn = is_bulk || !worker->bulk.count ? 0 : worker->turn + 1;
+    return jobs_take(is_bulk ? &worker->bulk : &worker->urgent);
+}
+
 /* Does the next job, without the lock. */
 static void job_do(struct sh_disk_worker *worker)
 {
-    struct job job = worker->jobs[worker->done % JOBS_MAX];
+    struct job job = job_choose(worker);
     sh_lock_release(&worker->lock);
     if (job.op)
         worker->run(worker->run_arg, job.op);
     else
         (void)close(job.file);
     sh_lock_take(&worker->lock);
-    worker->done++;
+    if (job.op)
+        jobs_put(&worker->done, job);
+    else
+        worker->closing--;
     pthread_cond_signal(&worker->done_some);
 }
 
@@ -67,8 +99,10 @@ static void *worker_main(void *arg)
 {
     struct sh_disk_worker *worker = arg;
     sh_lock_take(&worker->lock);
-    while (worker->done < worker->added || !worker->is_ending) {
-        if (worker->done == worker->added) {
+    for (;;) {
+        if (!worker->urgent.count && !worker->bulk.count) {
+            if (worker->is_ending)
+                break;
             pthread_cond_wait(&worker->added_some, &worker->lock.mutex);
             continue;
         }
@@ -121,19 +155,13 @@ void sh_disk_worker_destroy(struct sh_disk_worker *worker)
     worker_free(worker);
 }
 
-static void job_add(struct sh_disk_worker *worker, struct job job)
-{
-    sh_lock_assert_held(&worker->lock);
-    SH_ASSERT(worker->added - worker->taken < JOBS_MAX);
-    worker->jobs[worker->added++ % JOBS_MAX] = job;
-    pthread_cond_signal(&worker->added_some);
-}
-
 void sh_disk_worker_add(struct sh_disk_worker *worker, struct sh_disk_op *op)
 {
     sh_lock_take(&worker->lock);
-    SH_ASSERT(op && worker->added - worker->taken - worker->closing < SH_REAL_DISK_OPS_MAX);
-    job_add(worker, (struct job){.op = op});
+    SH_ASSERT(op && worker->under_way < SH_REAL_DISK_OPS_MAX);
+    worker->under_way++;
+    jobs_put(op->is_bulk ? &worker->bulk : &worker->urgent, (struct job){.op = op});
+    pthread_cond_signal(&worker->added_some);
     sh_lock_release(&worker->lock);
 }
 
@@ -143,7 +171,8 @@ bool sh_disk_worker_close_file(struct sh_disk_worker *worker, int file)
     bool has_room = worker->closing < CLOSES_MAX;
     if (has_room) {
         worker->closing++;
-        job_add(worker, (struct job){.file = file});
+        jobs_put(&worker->bulk, (struct job){.file = file});
+        pthread_cond_signal(&worker->added_some);
     }
     sh_lock_release(&worker->lock);
     return has_room;
@@ -153,15 +182,11 @@ struct sh_disk_op *sh_disk_worker_take(struct sh_disk_worker *worker, bool wait)
 {
     struct sh_disk_op *op = NULL;
     sh_lock_take(&worker->lock);
-    while (!op && worker->taken < worker->added) {
-        if (worker->taken < worker->done) {
-            op = worker->jobs[worker->taken++ % JOBS_MAX].op;
-            worker->closing -= op ? 0 : 1;
-            continue;
-        }
-        if (!wait || worker->added - worker->taken == worker->closing)
-            break;
+    while (wait && worker->under_way && !worker->done.count)
         pthread_cond_wait(&worker->done_some, &worker->lock.mutex);
+    if (worker->done.count) {
+        op = jobs_take(&worker->done).op;
+        worker->under_way--;
     }
     sh_lock_release(&worker->lock);
     return op;

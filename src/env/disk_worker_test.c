@@ -15,6 +15,7 @@
 
 /* A disk that does an operation when it is told to. */
 struct slow {
+    sem_t began;
     sem_t go;
     sem_t rung;
 };
@@ -22,6 +23,7 @@ struct slow {
 static void slow_run(void *arg, struct sh_disk_op *op)
 {
     struct slow *slow = arg;
+    sem_post(&slow->began);
     while (sem_wait(&slow->go))
         assert_int_equal(errno, EINTR);
     op->done_bytes = op->size;
@@ -35,6 +37,7 @@ static void slow_rung(void *arg)
 
 static void slow_init(struct slow *slow)
 {
+    assert_int_equal(sem_init(&slow->began, 0, 0), 0);
     assert_int_equal(sem_init(&slow->go, 0, 0), 0);
     assert_int_equal(sem_init(&slow->rung, 0, 0), 0);
 }
@@ -67,6 +70,41 @@ static void owner_does_not_wait(void **state)
     }
     assert_null(sh_disk_worker_take(worker, true));
     assert_int_equal(test_open_files(), before);
+    sh_disk_worker_destroy(worker);
+}
+
+/* Operations that are not bulk go before those that are, but for one after every eight. */
+static void bulk_waits_its_turn(void **state)
+{
+    (void)state;
+    enum { URGENT = 20, BULK = 4, TURN = SH_DISK_WORKER_TURN };
+    struct slow slow;
+    struct sh_disk_worker *worker;
+    struct sh_disk_op urgent[URGENT] = {{.size = 1}}, bulk[BULK] = {{.size = 1}};
+    slow_init(&slow);
+    assert_int_equal(sh_disk_worker_create(slow_run, &slow, &worker), SHOAL_OK);
+    sh_disk_worker_add(worker, &urgent[0]);
+    while (sem_wait(&slow.began))
+        assert_int_equal(errno, EINTR);
+    for (unsigned i = 0; i < BULK; i++) {
+        bulk[i].is_bulk = true;
+        sh_disk_worker_add(worker, &bulk[i]);
+    }
+    for (unsigned i = 1; i < URGENT; i++)
+        sh_disk_worker_add(worker, &urgent[i]);
+    unsigned urgent_done = 0, bulk_done = 0;
+    for (unsigned i = 0; i < URGENT + BULK; i++) {
+        sem_post(&slow.go);
+        const struct sh_disk_op *op = sh_disk_worker_take(worker, true);
+        /* The first one began when nothing else was there. */
+        bool is_bulks_turn = urgent_done == URGENT ||
+                             (urgent_done == 1 + (bulk_done + 1) * TURN && bulk_done < BULK);
+        if (is_bulks_turn)
+            assert_ptr_equal(op, &bulk[bulk_done++]);
+        else
+            assert_ptr_equal(op, &urgent[urgent_done++]);
+    }
+    assert_int_equal(urgent_done + bulk_done, URGENT + BULK);
     sh_disk_worker_destroy(worker);
 }
 
@@ -107,6 +145,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(owner_does_not_wait),
+        cmocka_unit_test(bulk_waits_its_turn),
         cmocka_unit_test(destroy_carries_out_what_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -326,7 +326,7 @@ static const char *hint(enum shoal_err err)
 static enum shoal_err names_sync(const struct sh_env *env)
 {
     struct sh_disk_op sync = {.kind = SH_DISK_SYNC_DIR};
-    return sh_journal_do(env->disk, &sync);
+    return sh_disk_do(env->disk, &sync);
 }
 
 /* Writes the batch that was read last once more, or an empty one, in a new segment: the disk is

@@ -26,24 +26,6 @@ uint32_t sh_journal_crc(const uint8_t *bytes, size_t size, size_t crc_at)
     return sh_crc32c(crc, sh_bytes_make(bytes + crc_at + 4, size - crc_at - 4));
 }
 
-void sh_journal_op_done(struct sh_disk_op *op)
-{
-    *(bool *)op->arg = true;
-}
-
-enum shoal_err sh_journal_do(struct sh_disk *disk, struct sh_disk_op *op)
-{
-    bool is_done = false;
-    op->done = sh_journal_op_done;
-    op->arg = &is_done;
-    enum shoal_err err;
-    while ((err = sh_disk_submit(disk, op)) == SHOAL_EAGAIN)
-        (void)sh_disk_poll(disk, true);
-    while (!err && !is_done)
-        (void)sh_disk_poll(disk, true);
-    return err ? err : op->err;
-}
-
 enum shoal_err sh_journal_read(struct sh_disk *disk, unsigned slot, size_t bytes_max,
                                uint8_t **bytes_out, size_t *size_out)
 {
@@ -61,7 +43,7 @@ enum shoal_err sh_journal_read(struct sh_disk *disk, unsigned slot, size_t bytes
     struct sh_disk_op op = {
         .kind = SH_DISK_READ, .file = file, .data = bytes, .size = (size_t)size};
     if (!err)
-        err = bytes ? sh_journal_do(disk, &op) : SHOAL_ENOMEM;
+        err = bytes ? sh_disk_do(disk, &op) : SHOAL_ENOMEM;
     disk->ops->close(disk, file);
     if (err) {
         free(bytes);

@@ -225,10 +225,6 @@ static inline uint64_t sh_journal_padded(uint64_t size)
 {
     return (size + SH_JOURNAL_BLOCK - 1) / SH_JOURNAL_BLOCK * SH_JOURNAL_BLOCK;
 }
-/* Says in the bool that is an operation's arg that it is done. */
-void sh_journal_op_done(struct sh_disk_op *op);
-/* Does one operation, waiting for it. */
-SHOAL_NODISCARD enum shoal_err sh_journal_do(struct sh_disk *disk, struct sh_disk_op *op);
 /* Reads the file of a slot as a whole, or its first bytes; *bytes_out is the caller's. ENONAME,
  * EIO, ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_journal_read(struct sh_disk *disk, unsigned slot,

@@ -2,6 +2,11 @@
 #include "base/assert.h"
 #include "journal/journal_int.h"
 
+static void on_done(struct sh_disk_op *op)
+{
+    *(bool *)op->arg = true;
+}
+
 static void submit(struct sh_journal *journal, struct sh_journal_op *op)
 {
     enum shoal_err err = sh_disk_submit(journal->env.disk, &op->op);
@@ -21,7 +26,7 @@ void sh_journal_op_begin(struct sh_journal *journal, struct sh_journal_op *op,
                                  .offset = offset,
                                  .data = (void *)(uintptr_t)bytes.at,
                                  .size = bytes.size,
-                                 .done = sh_journal_op_done,
+                                 .done = on_done,
                                  .arg = &op->is_done};
     op->is_busy = true;
     op->is_done = false;

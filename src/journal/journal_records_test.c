@@ -195,7 +195,7 @@ static void block_do(enum sh_disk_kind kind, unsigned slot, uint64_t offset, uin
     assert_int_equal(sh_disk_open(disk, name, false, &file), SHOAL_OK);
     struct sh_disk_op op = {
         .kind = kind, .file = file, .offset = offset, .data = block, .size = SH_JOURNAL_BLOCK};
-    assert_int_equal(sh_journal_do(disk, &op), SHOAL_OK);
+    assert_int_equal(sh_disk_do(disk, &op), SHOAL_OK);
     disk->ops->close(disk, file);
 }
 

@@ -87,7 +87,7 @@ static enum shoal_err half_write(struct faulty *faulty, struct sh_disk_op *op)
 {
     struct sh_disk_op half = *op;
     half.size = faulty->fault == FAULT_SYNC ? op->size : op->size / 2;
-    enum shoal_err err = sh_journal_do(faulty->under, &half);
+    enum shoal_err err = sh_disk_do(faulty->under, &half);
     op->err = faulty->fault == FAULT_SHORT ? SHOAL_OK : SHOAL_EIO;
     op->done_bytes = half.size;
     faulty->failed = op;
@@ -473,7 +473,7 @@ static void file_write(unsigned slot, uint64_t offset, struct sh_bytes bytes)
                             .offset = offset,
                             .data = (void *)(uintptr_t)bytes.at,
                             .size = bytes.size};
-    assert_int_equal(sh_journal_do(disk.under, &op), SHOAL_OK);
+    assert_int_equal(sh_disk_do(disk.under, &op), SHOAL_OK);
     disk.under->ops->close(disk.under, file);
 }
 

@@ -9,11 +9,12 @@
  *
  *   u16   type: bits 0-2 bytes of the local ID (0: one more than before), 3-4 bytes of the length (0: as before),
  *         5-7 bytes of the version, 0 to 4 (0: version 0), 8 creator, 9 epoch, 10 seconds, 11 piece, 12 removal,
- *         13-14 zero, 15 one
+ *         13 zeros (no payload follows: it is as many zero bytes as the length says, 1 at least), 14 with the next, 15 one
  *         The local ID comes with each creator.
- *   u16 creator, 1-6 local ID, 1-3 length, u16 epoch, 1-4 version, u32 seconds, u16 piece, u16 pieces
+ *   u16 creator, 1-6 local ID, 1-3 length, u16 epoch, 1-4 version, u32 seconds, of a piece:
+ *   u16 piece, u16 pieces, u32 offset, u32 total
  *   u32   CRC32C
- *   payload
+ *   payload, unless it is zeros
  *
  * DXRAM thesis 6 V.B; unlike there, what entries have in common is not repeated, the zone is named by the span, and a
  * removal is an entry. docs/log.md has the arithmetic. Pure functions; any thread. */
@@ -23,7 +24,7 @@
 #include "base/bytes.h"
 #include "shoal/err.h"
 
-#define SH_REPLOG_ENTRY_HEAD_MAX 31
+#define SH_REPLOG_ENTRY_HEAD_MAX 39
 #define SH_REPLOG_PAYLOAD_MAX ((1u << 24) - 1)
 #define SH_REPLOG_LOCAL_ID_MAX ((UINT64_C(1) << 48) - 1)
 #define SH_REPLOG_NUMBER_MAX ((UINT32_C(1) << 31) - 1)
@@ -48,10 +49,20 @@ struct sh_replog_entry {
     struct sh_replog_version version;
     uint32_t seconds; /* when it was logged first, of the log's own clock */
     uint16_t piece,
-        pieces;      /* of a chunk in several entries: its place, from 0, of how many; else 0, 1 */
+        pieces; /* of a chunk in several entries: its place, from 0, of how many; else 0, 1 */
+    uint32_t offset,
+        total; /* of a piece, in bytes: where it belongs in the chunk, which has so many; else 0 */
     bool is_removal; /* then there is no payload */
-    struct sh_bytes payload; /* up to SH_REPLOG_PAYLOAD_MAX; borrowed */
+    /* It has the sequence number of the entry that follows in its span, and counts if that one does; it is no piece. */
+    bool is_with_next;
+    struct sh_bytes payload; /* up to SH_REPLOG_PAYLOAD_MAX; borrowed. at NULL: as many zeros */
 };
+
+/* How many bytes of payload follow the entry's header. */
+static inline size_t sh_replog_entry_stored(const struct sh_replog_entry *entry)
+{
+    return entry->payload.at ? entry->payload.size : 0;
+}
 
 /* What the next entry's header leaves out where it is the same. */
 struct sh_replog_context {
@@ -76,7 +87,7 @@ enum sh_replog_got {
     SH_REPLOG_DAMAGED
 };
 
-/* Reads the next entry of a span; its payload lies in the reader's bytes. Reader, context and *entry_out change only
+/* Reads the next entry of a span; its payload lies in the reader's bytes, or is zeros. Reader, context and *entry_out change only
  * with SH_REPLOG_ENTRY. */
 enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_context *context,
                                        struct sh_replog_entry *entry_out);

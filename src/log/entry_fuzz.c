@@ -16,12 +16,13 @@ static uint8_t made[SPAN_MAX], again[SPAN_MAX];
 static size_t add(uint8_t *span, size_t at, const struct sh_replog_entry *entry,
                   struct sh_replog_context *context)
 {
-    if (at + SH_REPLOG_ENTRY_HEAD_MAX + entry->payload.size > SPAN_MAX)
+    size_t stored = sh_replog_entry_stored(entry);
+    if (at + SH_REPLOG_ENTRY_HEAD_MAX + stored > SPAN_MAX)
         return at;
     at += sh_replog_entry_head(entry, context, span + at);
-    if (entry->payload.size)
-        memcpy(span + at, entry->payload.at, entry->payload.size);
-    return at + entry->payload.size;
+    if (stored)
+        memcpy(span + at, entry->payload.at, stored);
+    return at + stored;
 }
 
 /* A span of what the bytes say. */
@@ -37,9 +38,15 @@ static struct sh_bytes make(struct sh_reader *r)
         unsigned flags = sh_get8(r);
         entry.pieces = (uint16_t)(1 + flags % 8);
         entry.is_removal = flags / 8 % 4 == 0;
+        entry.is_with_next = flags > 250 && entry.pieces == 1;
         size_t size = entry.is_removal ? 0 : sh_get8(r);
-        const uint8_t *bytes = sh_reader_take(r, size);
-        entry.payload = sh_bytes_make(bytes, bytes ? size : 0);
+        bool is_zeros = flags / 32 % 4 == 0;
+        const uint8_t *bytes = is_zeros ? NULL : sh_reader_take(r, size);
+        entry.payload = sh_bytes_make(bytes, bytes || is_zeros ? size : 0);
+        if (entry.pieces > 1) {
+            entry.offset = flags << 20;
+            entry.total = entry.offset + (uint32_t)entry.payload.size;
+        }
         at = add(made, at, &entry, &context);
     }
     return sh_bytes_make(made, at);

@@ -25,12 +25,13 @@ static void span_begin(void)
 /* Returns the bytes of its header. */
 static size_t span_add(const struct sh_replog_entry *entry)
 {
-    assert_true(span_size + SH_REPLOG_ENTRY_HEAD_MAX + entry->payload.size <= SPAN_MAX);
+    size_t stored = sh_replog_entry_stored(entry);
+    assert_true(span_size + SH_REPLOG_ENTRY_HEAD_MAX + stored <= SPAN_MAX);
     size_t head = sh_replog_entry_head(entry, &context, span + span_size);
     assert_true(head <= SH_REPLOG_ENTRY_HEAD_MAX);
-    if (entry->payload.size)
-        memcpy(span + span_size + head, entry->payload.at, entry->payload.size);
-    span_size += head + entry->payload.size;
+    if (stored)
+        memcpy(span + span_size + head, entry->payload.at, stored);
+    span_size += head + stored;
     return head;
 }
 
@@ -39,8 +40,11 @@ static void assert_same(const struct sh_replog_entry *a, const struct sh_replog_
     assert_true(a->creator == b->creator && a->local_id == b->local_id);
     assert_true(a->version.epoch == b->version.epoch && a->version.number == b->version.number);
     assert_true(a->seconds == b->seconds && a->piece == b->piece && a->pieces == b->pieces);
-    assert_true(a->is_removal == b->is_removal && a->payload.size == b->payload.size);
-    if (a->payload.size)
+    assert_true(a->offset == b->offset && a->total == b->total);
+    assert_true(a->is_removal == b->is_removal && a->is_with_next == b->is_with_next &&
+                a->payload.size == b->payload.size);
+    assert_int_equal(sh_replog_entry_stored(a), sh_replog_entry_stored(b));
+    if (sh_replog_entry_stored(a))
         assert_memory_equal(a->payload.at, b->payload.at, a->payload.size);
 }
 
@@ -84,22 +88,31 @@ static void headers_are_short(void **state)
     entry.is_removal = true;
     entry.payload.size = 0;
     assert_int_equal(span_add(&entry), 2 + 1 + 4);
+    entry.is_removal = false;
+    for (unsigned i = 0; i < 2;
+         i++) { /* zeros take no room, and their length is left out like any other */
+        entry.local_id++;
+        entry.payload = sh_bytes_make(NULL, 64);
+        assert_int_equal(span_add(&entry), 2 + !i + 4);
+    }
     entry = entry_of(SH_REPLOG_LOCAL_ID_MAX, 70000);
     entry.creator = 1;
     entry.version = (struct sh_replog_version){65535, SH_REPLOG_NUMBER_MAX};
     entry.seconds = UINT32_MAX;
     entry.piece = 254;
     entry.pieces = 65535;
+    entry.offset = 1;
+    entry.total = UINT32_MAX;
     assert_int_equal(span_add(&entry), SH_REPLOG_ENTRY_HEAD_MAX);
     entry.local_id = 0; /* the one behind the last ID */
-    assert_int_equal(span_add(&entry), 2 + 4 + 4 + 4);
+    assert_int_equal(span_add(&entry), 2 + 4 + 4 + 4 + 8);
     struct sh_reader r = sh_reader_make(sh_bytes_make(span, span_size));
     struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000, 5);
     struct sh_replog_entry got;
     unsigned count = 0;
     while (sh_replog_entry_get(&r, &reading, &got) == SH_REPLOG_ENTRY)
         count++;
-    assert_int_equal(count, 10);
+    assert_int_equal(count, 12);
     assert_true(sh_reader_done(&r));
     assert_int_equal(sh_replog_entry_get(&r, &reading, &got), SH_REPLOG_END);
     assert_same(&got, &entry);
@@ -122,9 +135,13 @@ static struct sh_replog_entry drawn(uint64_t *state, const struct sh_replog_entr
         entry.seconds += (uint32_t)(test_draw(state) % 2);
     entry.pieces = what >> 24 & 15 ? 1 : (uint16_t)(2 + test_draw(state) % 1000);
     entry.piece = (uint16_t)(test_draw(state) % entry.pieces);
+    entry.is_with_next = entry.pieces == 1 && (what >> 44 & 7) == 0;
     entry.is_removal = what >> 30 % 10 == 0;
     size_t size = what >> 34 & 3 ? before->payload.size : (size_t)(test_draw(state) % 300);
-    entry.payload = sh_bytes_make(bytes + test_draw(state) % 1000, entry.is_removal ? 0 : size);
+    const uint8_t *at = what >> 40 & 3 ? bytes + test_draw(state) % 1000 : NULL;
+    entry.payload = sh_bytes_make(at, entry.is_removal ? 0 : size);
+    entry.offset = entry.pieces > 1 ? (uint32_t)(test_draw(state) >> 33) : 0;
+    entry.total = entry.pieces > 1 ? entry.offset + (uint32_t)entry.payload.size : 0;
     return entry;
 }
 
@@ -212,13 +229,15 @@ static void another_context_is_noticed(void **state)
 }
 
 /* An entry of the next chunk, with the checksum of what it means, whatever that is. */
-static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces, size_t size)
+static enum sh_replog_got got_at(uint16_t type, uint16_t piece, uint16_t pieces, size_t size,
+                                 uint32_t offset, uint32_t total)
 {
-    uint8_t raw[64] = {0}, meaning[32] = {0};
+    uint8_t raw[64] = {0}, meaning[40] = {0};
     struct sh_writer w = sh_writer_make(raw, sizeof raw),
                      m = sh_writer_make(meaning, sizeof meaning);
-    bool has_piece = type >> 11 & 1, is_removal = type >> 12 & 1;
-    struct sh_bytes payload = sh_bytes_make(bytes, size);
+    bool has_piece = type >> 11 & 1, is_removal = type >> 12 & 1, is_zeros = type >> 13 & 1,
+         is_with_next = type >> 14 & 1;
+    struct sh_bytes payload = sh_bytes_make(bytes, is_zeros ? 0 : size);
     sh_put64(&m, UINT64_C(64) << 48);
     sh_put32(&m, (uint32_t)size);
     sh_put32(&m, 0);
@@ -226,14 +245,19 @@ static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces,
     sh_put16(&m, 3);
     sh_put16(&m, has_piece ? piece : 0);
     sh_put16(&m, has_piece ? pieces : 1);
-    sh_put16(&m, is_removal);
+    sh_put16(&m, (uint16_t)(is_removal | is_zeros << 1 | is_with_next << 2));
+    sh_put32(&m, 0);
+    sh_put32(&m, offset);
+    sh_put32(&m, total);
     sh_put16(&w, type);
     sh_put8(&w, (uint8_t)size); /* its length takes a byte */
     if (has_piece) {
         sh_put16(&w, piece);
         sh_put16(&w, pieces);
+        sh_put32(&w, offset);
+        sh_put32(&w, total);
     }
-    uint32_t sum = sh_crc32c(5, sh_bytes_make(meaning, sizeof meaning));
+    uint32_t sum = sh_crc32c(5, sh_bytes_make(meaning, has_piece ? 40 : 32));
     sh_put32(&w, sh_crc32c(sum, payload));
     sh_put_raw(&w, payload);
     struct sh_reader r = sh_reader_make(sh_bytes_make(raw, (size_t)(w.at - raw)));
@@ -242,18 +266,33 @@ static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces,
     return sh_replog_entry_get(&r, &reading, &entry);
 }
 
+static enum sh_replog_got got_of(uint16_t type, uint16_t piece, uint16_t pieces, size_t size)
+{
+    return got_at(type, piece, pieces, size, 100, 100 + (uint32_t)size);
+}
+
 static void parts_that_do_not_fit_are_damage(void **state)
 {
     (void)state;
-    const uint16_t plain = 1 << 15 | 1 << 3, piece = plain | 1 << 11, removal = plain | 1 << 12;
+    const uint16_t plain = 1 << 15 | 1 << 3, piece = plain | 1 << 11, removal = plain | 1 << 12,
+                   zeros = plain | 1 << 13, with_next = plain | 1 << 14;
     assert_int_equal(got_of(plain, 0, 0, 5), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(piece, 2, 3, 5), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(piece, 3, 3, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_at(piece, 1, 3, 5, 100, 105), SH_REPLOG_ENTRY);
+    assert_int_equal(got_at(piece, 1, 3, 5, 100, 104), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_at(piece, 1, 3, 5, UINT32_MAX, 3), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_at(piece, 2, 3, 5, 100, 106), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(piece, 0, 1, 5), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(removal, 0, 0, 0), SH_REPLOG_ENTRY);
     assert_int_equal(got_of(removal, 0, 0, 5), SH_REPLOG_DAMAGED);
-    assert_int_equal(got_of(plain | 1 << 13, 0, 0, 5), SH_REPLOG_DAMAGED);
-    assert_int_equal(got_of(plain | 1 << 14, 0, 0, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(zeros, 0, 0, 5), SH_REPLOG_ENTRY);
+    assert_int_equal(got_of(zeros, 0, 0, 0), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(zeros | removal, 0, 0, 5), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(with_next, 0, 0, 5), SH_REPLOG_ENTRY);
+    assert_int_equal(got_of(with_next | zeros | removal, 0, 0, 0), SH_REPLOG_DAMAGED);
+    assert_int_equal(got_of(with_next | removal, 0, 0, 0), SH_REPLOG_ENTRY);
+    assert_int_equal(got_of(with_next | piece, 2, 3, 5), SH_REPLOG_DAMAGED);
     assert_int_equal(got_of(1 << 3, 0, 0, 5), SH_REPLOG_DAMAGED);
 }
 

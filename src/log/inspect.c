@@ -10,33 +10,16 @@
 
 /* --- The disk, waiting ------------------------------------------------------------------------- */
 
-static void on_done(struct sh_disk_op *op)
-{
-    *(bool *)op->arg = true;
-}
-
 /* Reads so many bytes; what the file does not have is zero. */
 static enum shoal_err read_at(struct sh_inspect *inspect, uint64_t offset, uint8_t *into,
                               size_t size)
 {
-    bool is_done = false;
-    struct sh_disk_op op = {.kind = SH_DISK_READ,
-                            .file = inspect->file,
-                            .offset = offset,
-                            .data = into,
-                            .size = size,
-                            .done = on_done,
-                            .arg = &is_done};
-    enum shoal_err err;
-    while ((err = sh_disk_submit(inspect->disk, &op)) == SHOAL_EAGAIN)
-        (void)sh_disk_poll(inspect->disk, true);
-    if (err)
-        return err;
-    while (!is_done)
-        (void)sh_disk_poll(inspect->disk, true);
-    if (!op.err)
+    struct sh_disk_op op = {
+        .kind = SH_DISK_READ, .file = inspect->file, .offset = offset, .data = into, .size = size};
+    enum shoal_err err = sh_disk_do(inspect->disk, &op);
+    if (!err)
         memset(into + op.done_bytes, 0, size - op.done_bytes);
-    return op.err;
+    return err;
 }
 
 /* --- Opening ----------------------------------------------------------------------------------- */
@@ -227,7 +210,7 @@ static void entry_note(struct sh_inspect_of *zone, const struct sh_replog_entry 
     uint64_t chunk = entry->local_id | (uint64_t)entry->creator << 48;
     zone->seen.entries++;
     zone->seen.removals += entry->is_removal;
-    zone->seen.payload_bytes += entry->payload.size;
+    zone->seen.payload_bytes += sh_replog_entry_stored(entry);
     chunks_note(zone, chunk, chunk);
 }
 
@@ -353,8 +336,10 @@ bool sh_inspect_ring_has(const struct sh_inspect *inspect, const struct sh_span 
 
 /* Of the spans of the primary log, which have been looked at. */
 struct ring_look {
-    size_t last_begin, last_end; /* of the last lap: where its last span begins, and its end */
-    size_t former_begin;         /* of the lap before: where its last span begins; 0: none */
+    size_t last_end;      /* of the last lap: where its last span ends, */
+    size_t sound;         /* before what it had been on the disk, by the word of its spans, */
+    bool is_synced_later; /* and whether they are */
+    size_t former_begin;  /* of the lap before: where its last span begins; 0: none */
 };
 
 static enum shoal_err ring_span_end(struct sh_inspect *inspect, struct sh_inspect_of *zone,
@@ -374,22 +359,25 @@ static void laps_note(const struct sh_inspect *inspect, const struct sh_replog_w
 {
     uint32_t lap = (uint32_t)walk->span.use;
     if (lap == inspect->seen.lap) {
-        look->last_begin = walk->scan.begin;
+        size_t sound = (size_t)walk->span.sound * SH_BLOCK_BYTES;
         look->last_end = walk->scan.at;
+        look->sound = sound > look->sound ? sound : look->sound;
+        look->is_synced_later |= walk->span.is_synced_later;
     } else if (lap + 1 == inspect->seen.lap) {
         look->former_begin = walk->scan.begin;
     }
 }
 
-/* A pack is written when the one before is on the disk: what can't be read before a later span of its lap is damage. What is left of
- * the lap before begins anywhere, and up to a pack's bytes behind the last lap a torn write may have overwritten it. */
+/* Damage is what can't be read and had been on the disk, as spans say that lie behind it in its lap. What is left of the lap before, all of
+ * which had been, begins anywhere: behind the last lap a torn write may have overwritten it, up to a pack's bytes, and where packs are synced
+ * later, any number of them. */
 static void ring_harm(struct sh_inspect *inspect, uint64_t zone, const struct ring_look *look)
 {
     size_t left_over = look->last_end + SH_REPLOG_PACK_BYTES;
     for (size_t i = 0; i < inspect->breaks_count; i++) {
         const struct sh_inspect_break *broken = &inspect->breaks[i];
-        bool is_damaged = broken->at < look->last_begin ||
-                          (broken->at >= left_over && broken->at < look->former_begin);
+        bool is_left = !look->is_synced_later && broken->at >= left_over;
+        bool is_damaged = broken->at < look->sound || (is_left && broken->at < look->former_begin);
         if ((!is_damaged && !broken->may_be_torn) || (zone && broken->zone && broken->zone != zone))
             continue;
         tell(inspect, is_damaged ? SH_INSPECT_DAMAGED : SH_INSPECT_TORN, SH_INSPECT_PRIMARY,
@@ -401,7 +389,7 @@ static enum shoal_err ring_look(struct sh_inspect *inspect, uint64_t zone_only)
 {
     struct sh_replog_walk walk;
     struct sh_replog_entry entry;
-    struct ring_look look = {.last_begin = 0};
+    struct ring_look look = {.last_end = 0};
     struct sh_inspect_of *zone = NULL;
     enum shoal_err err = SHOAL_OK;
     enum sh_replog_walked got;

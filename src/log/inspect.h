@@ -59,8 +59,8 @@ struct sh_inspect_zone {
     uint32_t slots[SH_INSPECT_KINDS];                          /* by kind */
     uint64_t bytes[SH_INSPECT_KINDS], spans[SH_INSPECT_KINDS]; /* by kind; version log: pieces */
     uint64_t primary_bytes, primary_spans;                     /* in what a start reads */
-    uint64_t entries, payload_bytes, removals;                 /* in slots and there */
-    uint64_t tuples, flushes; /* of the version log; flushes: the highest number */
+    uint64_t entries, payload_bytes, removals; /* in slots and there; bytes but those of zeros */
+    uint64_t tuples, flushes;                  /* of the version log; flushes: the highest number */
     bool has_numbers;
     uint64_t first, last; /* sequence numbers of entries that are there */
     uint64_t whole;       /* before which all are there */
@@ -112,7 +112,7 @@ enum sh_inspect_standing {
 struct sh_inspect_entry {
     struct sh_replog_entry entry;
     enum sh_log_slot_kind kind; /* survivors have no sequence numbers any more */
-    uint64_t sequence;
+    uint64_t sequence;          /* a pair has one, as have all pieces of a chunk */
     uint16_t life;
     uint32_t incarnation;
     uint32_t slot; /* SH_INSPECT_PRIMARY: of the primary log */

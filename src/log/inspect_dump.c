@@ -44,8 +44,7 @@ static void entry_take(struct dump *dump, const struct sh_replog_walk *walk,
     uint64_t chunk = chunk_of(entry);
     if (dump->chunk && chunk != dump->chunk)
         return;
-    bool is_last = entry->piece + 1 == entry->pieces;
-    found->sequence = walk->span.first + walk->seen - is_last;
+    found->sequence = walk->span.first + walk->seen - sh_replog_is_last(entry);
     found->life = walk->span.life;
     found->incarnation = walk->span.incarnation;
     bool has_number = found->kind == SH_SLOT_ENTRIES;

@@ -401,6 +401,94 @@ static void test_dump(void **state)
     look_end(disk, inspect);
 }
 
+static struct sh_inspect_entry kinds[16];
+static unsigned kinds_count;
+
+static bool on_kind(void *arg, const struct sh_inspect_entry *found)
+{
+    (void)arg;
+    assert_true(kinds_count < 16);
+    kinds[kinds_count++] = *found;
+    return true;
+}
+
+/* A pair has one number, zeros have no bytes, and a piece says where it belongs; in a slot and in the primary log alike. */
+static void test_kinds(void **state)
+{
+    (void)state;
+    struct sh_disk *disk;
+    for (unsigned round = 0; round < 2; round++) {
+        rig.config.primary_blocks = round ? 256 : 0;
+        rig.config.batch_bytes = 40000;
+        rig_open(&rig);
+        rig_zone_add(&rig, 0, 1, 0);
+        size_t large = sh_replog_piece_max(rig.log) + 1000;
+        assert_int_equal(rig_append(&rig, 0, 4, 9, large, 0), SHOAL_OK);
+        rig.zeros_one_in = 1;
+        assert_int_equal(rig_append(&rig, 0, 5, 9, 3000, 0), SHOAL_OK);
+        rig.zeros_one_in = 0;
+        assert_int_equal(rig_append_with(&rig, 0, 6, 9, 20, RIG_OF_ZONE, 30), SHOAL_OK);
+        rig_sync(&rig, 1);
+        stop();
+        struct sh_inspect *inspect = look(&disk);
+        const struct sh_inspect_zone *zone = sh_inspect_zone_find(inspect, rig_zone_id(0));
+        assert_int_equal(zone->whole, 3);
+        assert_int_equal(zone->last, 2);
+        assert_int_equal(zone->entries, 5);
+        assert_int_equal(zone->payload_bytes, large + 50);
+        kinds_count = 0;
+        assert_int_equal(sh_inspect_dump(inspect, rig_zone_id(0), 0, on_kind, NULL), SHOAL_OK);
+        assert_int_equal(kinds_count, 5);
+        static const uint64_t sequences[] = {0, 0, 1, 2, 2};
+        for (unsigned i = 0; i < 5; i++) {
+            const struct sh_replog_entry *entry = &kinds[i].entry;
+            assert_int_equal(kinds[i].sequence, sequences[i]);
+            assert_int_equal(kinds[i].standing, SH_INSPECT_CURRENT);
+            assert_int_equal(kinds[i].slot == SH_INSPECT_PRIMARY, round);
+            assert_int_equal(entry->is_with_next, i == 3);
+            assert_int_equal(entry->total, i < 2 ? large : 0);
+            assert_int_equal(sh_replog_entry_stored(entry), i == 2 ? 0 : entry->payload.size);
+        }
+        assert_int_equal(kinds[1].entry.offset, kinds[0].entry.payload.size);
+        assert_int_equal(kinds[2].entry.payload.size, 3000);
+        look_end(disk, inspect);
+        (void)remove_folder(NULL);
+        (void)setup_folder(NULL);
+    }
+}
+
+/* Where packs are synced later, a crash may leave any that no sync has covered torn; what a span says had been on the disk is damage. */
+static void test_torn_before_sync(void **state)
+{
+    (void)state;
+    struct sh_disk *disk;
+    rig.config.syncs_later = true;
+    rig.config.linger_ns = 1000 * 1000 * RIG_MS;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    uint64_t places[6];
+    for (unsigned i = 0; i < 6; i++) {
+        places[i] = sh_log_primary_at() + rig.log->primary_at * 4096;
+        append(0, i, i, 100);
+        if (i == 2)
+            rig_sync(&rig, 1);
+        sh_replog_hand(rig.zones[0].zone);
+        while (sh_replog_handed(rig.zones[0].zone) <= i)
+            rig_step(&rig, 0);
+    }
+    assert_int_equal(sh_replog_durable(rig.zones[0].zone), 3);
+    stop();
+    for (unsigned i = 0; i < 6; i++) {
+        flip(places[i] + SH_SPAN_HEAD_BYTES + 20);
+        struct sh_inspect *inspect = look(&disk);
+        assert_int_equal(told.places_count, 1);
+        assert_int_equal(told.places[0].offset, places[i]);
+        assert_int_equal(told.places[0].harm, i < 3 ? SH_INSPECT_DAMAGED : SH_INSPECT_TORN);
+        look_end(disk, inspect);
+        flip(places[i] + SH_SPAN_HEAD_BYTES + 20);
+    }
+}
+
 /* Of a zone that was dropped nothing is told, though the primary log has spans of it. */
 static void test_dropped(void **state)
 {
@@ -523,6 +611,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_flipped_in_primary, setup_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_started, setup_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_dump, setup_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_kinds, setup_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_torn_before_sync, setup_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_dropped, setup_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_refused, setup_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_sector, setup, teardown),

@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "log/replog_int.h"
 
+_Static_assert(SH_REPLOG_ZEROS_MAX <= SH_REPLOG_PAYLOAD_MAX, "an entry says how many zeros");
+
 #define RETRY_NS UINT64_C(1000000)
 #define PIECE_MAX ((size_t)512 << 10)
 
@@ -119,6 +121,18 @@ uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone)
     return zone->id;
 }
 
+struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id)
+{
+    struct sh_replog_zone *best = NULL;
+    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
+        for (struct sh_replog_zone *zone = log->buckets[i]; zone; zone = zone->next) {
+            if (zone->id < id && !zone->is_dropped && (!best || zone->id > best->id))
+                best = zone;
+        }
+    }
+    return best;
+}
+
 enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t owner,
                                    uint32_t incarnation, struct sh_replog_zone **zone_out)
 {
@@ -182,7 +196,8 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
         sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);
     if (!err && zone->versions && !zone->is_dropping)
         return SHOAL_EEXIST;
-    if (!err && (zone->is_dropping || (zone->slots.count && !zone->is_loaded)))
+    bool is_busy = !err && (zone->is_dropping || sh_replog_is_loading(zone));
+    if (!err && (is_busy || (zone->slots.count && !zone->is_loaded)))
         return SHOAL_EBUSY;
     if (!err && zone->is_dropped && config->incarnation <= zone->incarnation_seen)
         return SHOAL_EINVAL;
@@ -213,10 +228,41 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     zone->slots_max = slots_max;
     if (zone->flushes < sh_replog_flush_least(config->incarnation))
         zone->flushes = sh_replog_flush_least(config->incarnation);
-    zone->next_sequence = zone->durable = zone->wanted = zone->packed_durable = config->first;
+    zone->next_sequence = zone->handed = zone->durable = config->first;
+    zone->wanted_handed = zone->wanted = config->first;
+    zone->packed_handed = zone->packed_syncing = zone->packed_durable = config->first;
     sh_replog_clean_if_full(zone);
     *zone_out = zone;
     return SHOAL_OK;
+}
+
+/* Somebody waits for what a sync that begins now covers. */
+static void sync_want(struct sh_replog_zone *zone)
+{
+    if (zone->durable < zone->wanted && zone->durable < zone->handed)
+        zone->log->is_sync_wanted = true;
+}
+
+void sh_replog_zone_hand_settle(struct sh_replog_zone *zone)
+{
+    struct sh_replog *log = zone->log;
+    uint64_t handed = zone->handed;
+    struct sh_replog_batch *batch;
+    while ((batch = zone->oldest_unhanded) && batch->is_handed) {
+        zone->oldest_unhanded = batch->behind;
+        handed = batch->first + batch->sequences;
+    }
+    if (!batch && handed < zone->packed_handed)
+        handed = zone->packed_handed;
+    if (handed <= zone->handed || !is_added(zone) || zone->is_dropping)
+        return;
+    SH_ASSERT(handed <= zone->next_sequence);
+    if (zone->handed < zone->wanted_handed && handed >= zone->wanted_handed)
+        log->waiting_handed--;
+    zone->handed = handed;
+    sync_want(zone);
+    if (log->config.handed)
+        log->config.handed(log->config.arg, zone, handed);
 }
 
 void sh_replog_zone_settle(struct sh_replog_zone *zone)
@@ -235,7 +281,7 @@ void sh_replog_zone_settle(struct sh_replog_zone *zone)
         durable = zone->packed_durable;
     if (durable == zone->durable || !is_added(zone) || zone->is_dropping)
         return;
-    SH_ASSERT(durable > zone->durable && durable <= zone->next_sequence);
+    SH_ASSERT(durable > zone->durable && durable <= zone->handed);
     if (zone->durable < zone->wanted && durable >= zone->wanted)
         log->waiting--;
     zone->durable = durable;
@@ -249,9 +295,24 @@ uint64_t sh_replog_next(const struct sh_replog_zone *zone)
     return zone->next_sequence;
 }
 
+uint64_t sh_replog_handed(const struct sh_replog_zone *zone)
+{
+    return zone->handed;
+}
+
 uint64_t sh_replog_durable(const struct sh_replog_zone *zone)
 {
     return zone->durable;
+}
+
+void sh_replog_hand(struct sh_replog_zone *zone)
+{
+    if (zone->is_dropping)
+        return;
+    if (zone->wanted_handed <= zone->handed && zone->next_sequence > zone->handed)
+        zone->log->waiting_handed++;
+    zone->wanted_handed = zone->next_sequence;
+    zone->log->has_idled = false;
 }
 
 void sh_replog_sync(struct sh_replog_zone *zone)
@@ -261,15 +322,17 @@ void sh_replog_sync(struct sh_replog_zone *zone)
     if (zone->wanted <= zone->durable && zone->next_sequence > zone->durable)
         zone->log->waiting++;
     zone->wanted = zone->next_sequence;
+    zone->log->has_idled = false;
+    sync_want(zone);
 }
 
 /* --- Writes ------------------------------------------------------------------------------------ */
 
 /* The batch for so many bytes: the one that is being filled, or the next. */
-static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t payload)
+static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t stored)
 {
     enum shoal_err err = SHOAL_OK;
-    if (zone->filling && !sh_replog_batch_fits(zone->filling, payload))
+    if (zone->filling && !sh_replog_batch_fits(zone->filling, stored))
         err = sh_replog_batch_ready(zone->filling);
     if (err || zone->filling)
         return err;
@@ -294,22 +357,38 @@ static uint64_t chunk_of(const struct sh_replog_write *write)
 /* Pieces come in a row, and nothing of the zone in between. */
 static bool is_next_piece(const struct sh_replog_zone *zone, const struct sh_replog_write *write)
 {
+    uint64_t end = (write->piece ? zone->chain_offset : 0) + (uint64_t)write->payload.size;
+    bool is_last = write->piece + 1 == write->pieces;
+    if (write->pieces > 1 && (is_last ? end != write->total : end > write->total))
+        return false;
     if (!zone->chain_pieces)
         return write->piece == 0;
-    return chunk_of(write) == zone->chain_chunk && write->piece == zone->chain_next &&
-           write->pieces == zone->chain_pieces;
+    return write->total == zone->chain_total && chunk_of(write) == zone->chain_chunk &&
+           write->piece == zone->chain_next && write->pieces == zone->chain_pieces;
 }
 
-/* The number of the write's version: the first piece takes it. */
-static enum shoal_err number_take(struct sh_replog_zone *zone, const struct sh_replog_write *write,
-                                  uint32_t *number_out)
+/* The numbers of the versions of the write and of that with it. Of a chunk in pieces, or a pair, they are reserved with the first piece,
+ * and taken with the last one (number_settle): what does not all come has had no version. */
+static enum shoal_err number_find(struct sh_replog_zone *zone, const struct sh_replog_write *write,
+                                  uint32_t numbers_out[2])
 {
-    *number_out = zone->chain_number;
+    const struct sh_replog_write *with = write->with;
+    const uint64_t chunks[] = {chunk_of(write), with ? chunk_of(with) : 0};
+    enum shoal_err err = SHOAL_OK;
     if (write->piece)
-        return SHOAL_OK;
-    enum shoal_err err =
-        sh_versions_next(zone->versions, chunk_of(write), write->is_removal, number_out);
+        numbers_out[0] = zone->chain_number;
+    else if (with || write->pieces > 1)
+        err = sh_versions_reserve(zone->versions, chunks, with ? 2 : 1, numbers_out);
+    else
+        err = sh_versions_next(zone->versions, chunks[0], write->is_removal, numbers_out);
     return err == SHOAL_EFULL ? sh_replog_epoch_end(zone) : err;
+}
+
+static void number_settle(struct sh_replog_zone *zone, uint64_t chunk, bool is_removal)
+{
+    uint32_t number;
+    enum shoal_err err = sh_versions_next(zone->versions, chunk, is_removal, &number);
+    SH_ASSERT(!err); /* it was reserved */
 }
 
 /* A piece was appended: others follow, or it was the last one. */
@@ -317,21 +396,73 @@ static void chain_note(struct sh_replog_zone *zone, const struct sh_replog_write
                        uint32_t number)
 {
     bool is_last = write->piece + 1 == write->pieces;
+    if (!write->piece) {
+        zone->with_chunk = write->with ? chunk_of(write->with) : 0;
+        zone->with_is_removal = write->with && write->with->is_removal;
+    }
+    if (is_last && (write->pieces > 1 || zone->with_chunk))
+        number_settle(zone, chunk_of(write), write->is_removal);
+    if (is_last && zone->with_chunk)
+        number_settle(zone, zone->with_chunk, zone->with_is_removal);
     zone->chain_chunk = chunk_of(write);
     zone->chain_number = number;
     zone->chain_next = (uint16_t)(write->piece + 1);
+    zone->chain_offset = (write->piece ? zone->chain_offset : 0) + (uint32_t)write->payload.size;
+    zone->chain_total = write->total;
     zone->chain_pieces = is_last ? 0 : write->pieces;
+}
+
+static size_t stored_of(const struct sh_replog_write *write)
+{
+    return write->payload.at ? write->payload.size : 0;
+}
+
+static bool is_too_big(const struct sh_replog_write *write, size_t most)
+{
+    return stored_of(write) > most || write->payload.size > SH_REPLOG_ZEROS_MAX;
+}
+
+static void entry_put(struct sh_replog_zone *zone, const struct sh_replog_write *write,
+                      uint32_t number, bool is_with_next)
+{
+    const struct sh_replog_entry entry = {.local_id = write->local_id,
+                                          .creator = write->creator,
+                                          .version = {zone->epoch, number},
+                                          .seconds = zone->log->seconds,
+                                          .piece = write->piece,
+                                          .pieces = write->pieces,
+                                          .offset = write->piece ? zone->chain_offset : 0,
+                                          .total = write->pieces > 1 ? write->total : 0,
+                                          .is_removal = write->is_removal,
+                                          .is_with_next = is_with_next,
+                                          .payload = write->payload};
+    sh_replog_batch_put(zone->filling, &entry);
+    zone->log->status.appended_bytes += stored_of(write);
+}
+
+static void write_assert(const struct sh_replog_write *write)
+{
+    SH_ASSERT(write->local_id <= SH_REPLOG_LOCAL_ID_MAX && (write->local_id || write->creator));
+    SH_ASSERT(write->piece < write->pieces);
+    SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
 }
 
 enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
 {
     struct sh_replog *log = zone->log;
-    SH_ASSERT(is_added(zone) && write->local_id <= SH_REPLOG_LOCAL_ID_MAX);
-    SH_ASSERT((write->local_id || write->creator) && write->piece < write->pieces);
-    SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
+    const struct sh_replog_write *with = write->with;
+    size_t stored = stored_of(write), most = sh_replog_piece_max(log);
+    SH_ASSERT(is_added(zone));
+    write_assert(write);
+    if (with) {
+        write_assert(with);
+        SH_ASSERT(!write->piece && with->pieces == 1 && !with->with);
+        SH_ASSERT(chunk_of(write) != chunk_of(with));
+        stored += SH_REPLOG_ENTRY_HEAD_MAX + stored_of(with);
+    }
     if (log->trouble)
         return SHOAL_EIO;
-    if (write->payload.size > sh_replog_piece_max(log))
+    if (is_too_big(write, most) || (with && is_too_big(with, most / 2)))
         return SHOAL_ETOOBIG;
     if (!is_next_piece(zone, write))
         return SHOAL_EINVAL;
@@ -339,26 +470,20 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
         return SHOAL_EBUSY;
     if (zone->is_ending)
         return SHOAL_EAGAIN;
-    enum shoal_err err = batch_for(zone, write->payload.size);
+    enum shoal_err err = batch_for(zone, stored);
     if (!err)
-        err = sh_replog_batch_reserve(zone->filling, write->payload.size);
-    struct sh_replog_entry entry = {.local_id = write->local_id,
-                                    .creator = write->creator,
-                                    .version = {.epoch = zone->epoch},
-                                    .seconds = log->seconds,
-                                    .piece = write->piece,
-                                    .pieces = write->pieces,
-                                    .is_removal = write->is_removal,
-                                    .payload = write->payload};
+        err = sh_replog_batch_reserve(zone->filling, stored);
+    uint32_t numbers[2];
     if (!err)
-        err = number_take(zone, write, &entry.version.number);
+        err = number_find(zone, write, numbers);
     if (err)
         return err;
-    chain_note(zone, write, entry.version.number);
-    sh_replog_batch_put(zone->filling, &entry);
+    if (with)
+        entry_put(zone, with, numbers[1], true);
+    entry_put(zone, write, numbers[0], false);
+    chain_note(zone, write, numbers[0]);
     sh_replog_batch_count(zone->filling, !zone->chain_pieces);
     log->status.appended += !zone->chain_pieces;
-    log->status.appended_bytes += write->payload.size;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
         (void)sh_replog_batch_ready(zone->filling); /* or it goes on being filled */
     return SHOAL_OK;
@@ -377,7 +502,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     work += sh_replog_drops_step(log); /* its mark goes before what else may be packed */
     work += sh_replog_primary_write(log);
     work += sh_replog_slots_write(log);
-    work += sh_replog_slots_sync(log);
+    work += sh_replog_sync_begin(log);
     work += sh_replog_load_step(log);
     work += sh_replog_clean_step(log);
     log->has_idled = !work;
@@ -393,10 +518,14 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
                        ? log->now_ns
                        : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;
-    if (log->fresh.first && log->fresh.first->begun_ns + patience_ns < due)
-        due = log->fresh.first->begun_ns + patience_ns;
+    uint64_t pack_patience_ns = log->waiting_handed ? 0 : patience_ns;
+    if (log->fresh.first && log->fresh.first->begun_ns + pack_patience_ns < due)
+        due = log->fresh.first->begun_ns + pack_patience_ns;
     if (log->written.count && log->written_ns + patience_ns < due)
         due = log->written_ns + patience_ns;
+    uint64_t sync_patience_ns = log->is_sync_wanted ? 0 : log->config.linger_ns;
+    if (sh_replog_packs_wait(log) && log->unsynced_ns + sync_patience_ns < due)
+        due = log->unsynced_ns + sync_patience_ns;
     /* Where the last step could not do what is due, the log waits for the disk, which wakes its owner, or for room. */
     if (due > log->now_ns || !log->has_idled)
         return due;

@@ -3,6 +3,8 @@
  *   append ──► zone's batch ──┬─ large ──────────────────► a slot of the zone    (secondary log)
  *   (version, one copy)       └─ small ──► packed ──► ring of all zones, and later a slot (primary log)
  *
+ *   appended ──► handed (a write has ended: survives the process) ──► durable (synced: survives the power)
+ *
  * A write is given its version and copied to the end of its zone's batch, in memory. A batch of batch_bytes goes to a
  * slot as it lies. What is smaller is packed with that of other zones after linger_ns, or sooner where somebody waits
  * (sh_replog_sync), and written to the primary log at once; it stays in its batch, until that is worth a write, or the
@@ -39,7 +41,12 @@ struct sh_replog_config {
     uint32_t batch_bytes; /* from which a batch goes to a slot; 128 KiB */
     uint64_t linger_ns;   /* 100 ms */
     size_t versions_max;  /* slots of a zone's table of versions; a power of two, 16 at least */
-    /* All of the zone's writes before that sequence number are durable. Called within sh_replog_step. NULL: nothing is. */
+    /* What is packed is written as batches are, and synced later: linger_ns after the first write that is not, or sooner where somebody
+     * waits for durable. For a log whose writers are content with `handed`: a process that is killed loses nothing then. */
+    bool syncs_later;
+    /* All of the zone's writes before that sequence number are handed, or durable. Called within sh_replog_step, handed first. NULL:
+     * nothing is. */
+    void (*handed)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void *arg;
 };
@@ -71,7 +78,7 @@ uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max);
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
  * with `first`, which of one that is loaded is what was told; EINVAL else. One that was dropped needs a higher incarnation than it
  * has had (EINVAL, while the log knows that: until it is closed), and may begin anywhere. bytes_max: what its log may take, rounded up to slots, and four more, which the log
- * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being dropped. EFULL: all epochs are used up. ENOSPC: the log has
+ * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being loaded, read or dropped. EFULL: all epochs are used up. ENOSPC: the log has
  * not so many. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
                                                   const struct sh_replog_zone_config *config,
@@ -80,6 +87,8 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
 /* NULL: the log has nothing of it, and it was not added. */
 struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id);
 uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone);
+/* The zone with the highest ID below that one; NULL: there is none. */
+struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id);
 
 /* Reads all slots of a zone that is not written to, in steps; calls `loaded` when that is done, from within one. end: the
  * sequence number before which all are there. ECORRUPT: so it is, but something that was on the disk can't be read, so that the zone
@@ -91,10 +100,39 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                                   uint64_t end, enum shoal_err err),
                                                    void *arg);
 
+/* What a zone holds: a chunk, or a piece of one. */
+struct sh_replog_item {
+    uint64_t local_id;
+    uint16_t creator;
+    uint16_t piece, pieces;  /* of a chunk in pieces, in any order; else 0, 1 */
+    uint32_t offset, total;  /* bytes: where the payload belongs in the chunk, which has so many */
+    struct sh_bytes payload; /* borrowed. at NULL: as many zeros */
+};
+
+struct sh_replog_read {
+    /* As in sh_replog_zone_config; where rest_max is too little, it is raised, and the versions are learned again. */
+    uint64_t range_first, range_count, rest_max;
+    /* Takes what the zone holds; called within sh_replog_step. EAGAIN: not now; it is offered again in a later step. Another error ends the
+     * reading with it. */
+    enum shoal_err (*take)(void *arg, struct sh_replog_zone *zone,
+                           const struct sh_replog_item *item);
+    /* Behind that nothing is called. end, err: as for a load. ECORRUPT: all that can be read was handed out, perhaps of chunks of which a newer version
+     * can't be read. */
+    void (*done)(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err);
+    void *arg;
+};
+
+/* Loads a zone, as above, and then hands out all chunks that it has by the writes before `end`: each once, but pieces perhaps twice (a crash
+ * may leave them so), nothing of chunks that were removed. All slots are read twice; thrice, where there are writes that do not count, or
+ * rest_max was too little. Memory: two slots, 8 bytes a chunk of the range, 24 a chunk of the rest. Errors as above: EBUSY, too, of a zone
+ * that is being dropped. */
+SHOAL_NODISCARD enum shoal_err sh_replog_zone_read(struct sh_replog_zone *zone,
+                                                   const struct sh_replog_read *read);
+
 /* Gives all of a zone away, whether it is written to or was only found. Nothing is appended to it from now on (EBUSY), and what no disk
  * has yet goes. Calls `dropped` from within a step once neither a crash nor a start brings anything of it back; the zone must not be
  * used any more then, nor found. After a crash before that all of it is there, or nothing. EIO, told by `dropped`: the log went out of
- * service, and which of both is not known. EBUSY: it is being dropped already, or loaded. EIO: out of service. ENOMEM. With these
+ * service, and which of both is not known. EBUSY: it is being dropped already, or loaded, or read. EIO: out of service. ENOMEM. With these
  * nothing has changed, and `dropped` is not called. Zones are dropped one after the other. */
 SHOAL_NODISCARD enum shoal_err
 sh_replog_zone_drop(struct sh_replog_zone *zone,
@@ -114,25 +152,37 @@ struct sh_replog_write {
     uint16_t creator;
     bool is_removal; /* without a payload */
     uint16_t piece,
-        pieces; /* of a chunk in several writes: its place, from 0, of how many; else 0, 1 */
-    struct sh_bytes payload; /* the whole chunk, or the piece; copied */
+        pieces;     /* of a chunk in several writes: its place, from 0, of how many; else 0, 1 */
+    uint32_t total; /* of a piece: bytes of all pieces together */
+    struct sh_bytes
+        payload; /* the whole chunk, or the piece; copied. at NULL: as many zeros, which take no room */
+    /* Another write, of another chunk, that has the same sequence number, as the result of a request has that of what it did: both count
+     * or neither. It is one piece, of up to half as many bytes as a piece may have, and comes with the first one here. NULL: none. */
+    const struct sh_replog_write *with;
 };
 
-/* How many bytes a write may have: what is larger comes in pieces. A quarter of a slot, up to 512 KiB. */
+/* How many bytes a write may have: what is larger comes in pieces. A quarter of a slot, up to 512 KiB. Of zeros, SH_REPLOG_ZEROS_MAX. */
+#define SH_REPLOG_ZEROS_MAX ((1u << 24) - 1)
 size_t sh_replog_piece_max(const struct sh_replog *log);
 
 /* Appends a write, which has the zone's next sequence number. The pieces of a chunk come one after the other, nothing of the zone in
  * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory;
  * step, and try again. EFULL: all epochs are used up. ENOSPC: the zone has all slots that it may have, and what is in them is
- * current. ETOOBIG: over sh_replog_piece_max. EINVAL: not the piece that comes next. EIO: the log is out of service. EBUSY: the zone is being dropped. ENOMEM: the table of
+ * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next, or the pieces are not as long as `total` says. EIO: the log is out of service. EBUSY: the zone is being dropped. ENOMEM: the table of
  * versions can't grow. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
 
-/* The sequence number of the next write; up to which all are durable. */
+/* The sequence number of the next write; those before which all writes are handed, and durable. A write is handed when a write
+ * of the disk that has it has ended, of a pack or of its batch's slot, and so have those of all writes before it: then it is found
+ * after the process was killed. Durable is what is found after a power cut, too. next >= handed >= durable; without syncs_later what
+ * is packed becomes both at once. */
 uint64_t sh_replog_next(const struct sh_replog_zone *zone);
+uint64_t sh_replog_handed(const struct sh_replog_zone *zone);
 uint64_t sh_replog_durable(const struct sh_replog_zone *zone);
 
+/* All that was appended to the zone is to be handed soon: a pack does not linger, nothing is synced for it. */
+void sh_replog_hand(struct sh_replog_zone *zone);
 /* All that was appended to the zone is to become durable soon. */
 void sh_replog_sync(struct sh_replog_zone *zone);
 
@@ -144,11 +194,12 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
 uint64_t sh_replog_due_ns(const struct sh_replog *log);
 
 /* OK, or why the log is out of service. */
+void sh_replog_abandon(struct sh_replog_zone *zone);
 enum shoal_err sh_replog_trouble(const struct sh_replog *log);
 
 struct sh_replog_status {
     uint64_t buffer_used;                   /* bytes */
-    uint64_t appended, appended_bytes;      /* writes, and bytes of their payloads */
+    uint64_t appended, appended_bytes;      /* writes, and bytes of their payloads but zeros */
     uint64_t slot_writes, slot_bytes;       /* batches written to slots, with heads and padding */
     uint64_t survivor_bytes, version_bytes; /* of slot_bytes: by the cleaner; of version logs */
     uint64_t primary_writes, primary_bytes; /* packs */

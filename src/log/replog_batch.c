@@ -88,34 +88,34 @@ enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_log_sl
     return SHOAL_OK;
 }
 
-bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t payload)
+bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t stored)
 {
-    return batch->chain.bytes + SH_REPLOG_ENTRY_HEAD_MAX + payload <=
+    return batch->chain.bytes + SH_REPLOG_ENTRY_HEAD_MAX + stored <=
            sh_replog_batch_max(batch->zone->log);
 }
 
-enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t payload)
+enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t stored)
 {
-    SH_ASSERT(sh_replog_batch_fits(batch, payload));
+    SH_ASSERT(sh_replog_batch_fits(batch, stored));
     return sh_chain_reserve(batch->zone->log->blocks, &batch->chain,
-                            SH_REPLOG_ENTRY_HEAD_MAX + payload);
+                            SH_REPLOG_ENTRY_HEAD_MAX + stored);
 }
 
 void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_entry *entry)
 {
     struct sh_replog *log = batch->zone->log;
-    size_t most = SH_REPLOG_ENTRY_HEAD_MAX + entry->payload.size, left;
+    size_t stored = sh_replog_entry_stored(entry), most = SH_REPLOG_ENTRY_HEAD_MAX + stored, left;
     uint8_t *at = sh_chain_end(log->blocks, &batch->chain, &left);
     if (left >= most) {
         size_t head = sh_replog_entry_head(entry, &batch->end, at);
-        if (entry->payload.size)
-            memcpy(at + head, entry->payload.at, entry->payload.size);
-        sh_chain_filled(&batch->chain, head + entry->payload.size);
+        if (stored)
+            memcpy(at + head, entry->payload.at, stored);
+        sh_chain_filled(&batch->chain, head + stored);
     } else {
         uint8_t bytes[SH_REPLOG_ENTRY_HEAD_MAX];
         size_t head = sh_replog_entry_head(entry, &batch->end, bytes);
         sh_chain_put(log->blocks, &batch->chain, sh_bytes_make(bytes, head));
-        sh_chain_put(log->blocks, &batch->chain, entry->payload);
+        sh_chain_put(log->blocks, &batch->chain, sh_bytes_make(entry->payload.at, stored));
     }
 }
 

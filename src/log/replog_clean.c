@@ -481,13 +481,14 @@ static enum shoal_err survivors_go(struct sh_replog_clean *clean)
 static enum shoal_err copy(struct sh_replog_clean *clean, const struct sh_replog_entry *entry)
 {
     enum shoal_err err = SHOAL_OK;
-    if (clean->survivors && !sh_replog_batch_fits(clean->survivors, entry->payload.size))
+    size_t stored = sh_replog_entry_stored(entry);
+    if (clean->survivors && !sh_replog_batch_fits(clean->survivors, stored))
         err = survivors_go(clean);
     if (!err && !clean->survivors) {
         err = survivors_begin(clean);
     }
     if (!err)
-        err = sh_replog_batch_reserve(clean->survivors, entry->payload.size);
+        err = sh_replog_batch_reserve(clean->survivors, stored);
     if (!err)
         sh_replog_batch_put(clean->survivors, entry);
     return err;
@@ -499,11 +500,7 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     uint64_t chunk = chunk_of(entry);
     struct sh_replog_version newest;
     struct sh_replog_status *status = &clean->zone->log->status;
-    const struct sh_replog_zone *zone = clean->zone;
-    bool is_being_replaced =
-        zone->chain_pieces && chunk == zone->chain_chunk; /* by pieces that may not all come */
-    if (!is_being_replaced && newest_of(clean, chunk, &newest) &&
-        sh_replog_is_newer(newest, entry->version)) {
+    if (newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
         status->entries_dropped++;
         return SHOAL_OK;
     }
@@ -529,6 +526,7 @@ static bool entry_next(struct sh_replog_clean *clean, unsigned *work)
         if (got == SH_REPLOG_WALKED_END)
             return false;
         ++*work;
+        clean->held.is_with_next = false; /* both of a pair count, and go their ways */
         if (got == SH_REPLOG_WALKED_ENTRY && !clean->walk.is_void)
             return true;
     }

@@ -6,7 +6,8 @@
  *
  * MARKS: first the disk says that the zone is dropped. Slots go one by one, and what is left of a zone after a crash would pass for
  * all of it; and the primary log has spans of it that the next start would copy to slots. The mark is a span without entries, of
- * life 0, in the primary log. That is read in order, and overwritten in order (replog_primary.c), so what the mark is about is gone before the mark is.
+ * life 0, in the primary log, which is synced before the drop goes on, also where packs are synced later. That is read in order, and
+ * overwritten in order (replog_primary.c), so what the mark is about is gone before the mark is.
  * It tells of incarnations: what the zone gets when it is added again has a higher one. A log without a primary log has nothing to
  * copy; there the head of one of the slots is the mark, which goes last.
  *
@@ -25,8 +26,8 @@ struct sh_replog_drop {
     void *arg;
     struct sh_replog_drop *next;
     enum phase phase;
-    bool is_marking;      /* the mark is on its way to the primary log */
-    uint64_t marks_after; /* so many packs it is on the disk */
+    bool is_marking;  /* the mark is on its way to the primary log */
+    uint64_t mark_at; /* where it goes there, in blocks ever written */
     uint32_t *slots;
     unsigned count;
     struct sh_replog_giving giving;
@@ -98,7 +99,7 @@ enum shoal_err sh_replog_zone_drop(struct sh_replog_zone *zone,
 {
     struct sh_replog *log = zone->log;
     SH_ASSERT(!zone->is_dropped);
-    if (zone->is_dropping || (log->load && sh_replog_is_loaded(log->load, zone)))
+    if (zone->is_dropping || sh_replog_is_loading(zone))
         return SHOAL_EBUSY;
     if (log->trouble)
         return SHOAL_EIO;
@@ -112,6 +113,8 @@ enum shoal_err sh_replog_zone_drop(struct sh_replog_zone *zone,
     to_clean_leave(zone);
     log->waiting -= zone->durable < zone->wanted;
     zone->wanted = zone->durable;
+    log->waiting_handed -= zone->handed < zone->wanted_handed;
+    zone->wanted_handed = zone->handed;
     return SHOAL_OK;
 }
 
@@ -185,12 +188,13 @@ static bool is_marked(struct sh_replog_drop *drop, unsigned *work)
             *work += sh_replog_giving_step(&drop->giving);
         return drop->giving.is_synced;
     }
-    if (drop->is_marking)
-        return log->status.primary_writes > drop->marks_after;
+    if (drop->is_marking) {
+        log->is_sync_wanted |= log->packs_handed > drop->mark_at && sh_replog_packs_wait(log);
+        return log->packs_synced > drop->mark_at;
+    }
     const struct sh_span span = {.zone = drop->zone->id,
                                  .incarnation = drop->zone->incarnation_seen};
-    drop->marks_after = log->status.primary_writes;
-    drop->is_marking = sh_replog_primary_mark(log, &span);
+    drop->is_marking = sh_replog_primary_mark(log, &span, &drop->mark_at);
     *work += drop->is_marking;
     return false;
 }
@@ -217,6 +221,7 @@ static void forget(struct sh_replog_drop *drop)
     for (unsigned i = 0; i < drop->count; i++)
         sh_log_slots_give(&log->slots, &zone->slots, drop->slots[i]);
     SH_ASSERT(!zone->slots.count);
+    SH_ASSERT(!zone->is_unsynced); /* the mark's sync has covered its packs */
     sh_versions_destroy(zone->versions);
     free(zone->lives.lives);
     *zone = (struct sh_replog_zone){.log = log,

@@ -150,6 +150,21 @@ static void test_kills(void **state)
     crash_everywhere(false);
 }
 
+/* Packs are synced later, and so is the mark: nothing is given away before. */
+static void test_power_cuts_synced_later(void **state)
+{
+    (void)state;
+    rig.config.syncs_later = true;
+    crash_everywhere(true);
+}
+
+static void test_kills_synced_later(void **state)
+{
+    (void)state;
+    rig.config.syncs_later = true;
+    crash_everywhere(false);
+}
+
 static void test_power_cuts_without_primary(void **state)
 {
     (void)state;
@@ -183,6 +198,43 @@ static void test_mark_comes_first(void **state)
     for (unsigned i = 0; i < 300; i++)
         rig_step(&rig, RIG_MS);
     assert_true(cut->held_seen > 0);
+    assert_int_equal(told.times, 0);
+    cut->count = 0;
+    rig.log->in_flight = 0;
+    shut();
+    cut_power(cut);
+    rig_open(&rig);
+    assert_true(zone_is_whole(end));
+}
+
+static unsigned slots_touched;
+
+/* Syncs are held back. */
+static bool holds_syncs(const struct cut *cut, const struct sh_disk_op *op)
+{
+    (void)cut;
+    slots_touched += sh_disk_is_write(op) && op->offset >= sh_log_slot_at(&rig.log->head, 0);
+    return op->kind == SH_DISK_SYNC;
+}
+
+/* Packs are synced later: nor is a slot touched while the mark is only handed. */
+static void test_mark_is_synced_first(void **state)
+{
+    (void)state;
+    struct cut *cut = cut_of(rig.config.disk);
+    struct told told;
+    rig.config.syncs_later = true;
+    two_zones();
+    rig_sync(&rig, 2);
+    uint64_t end = sh_replog_next(rig.zones[DROPPED].zone);
+    uint64_t packs = rig.log->status.primary_writes;
+    drop(DROPPED, &told);
+    slots_touched = 0;
+    cut->holds = holds_syncs;
+    for (unsigned i = 0; i < 300; i++)
+        rig_step(&rig, RIG_MS);
+    assert_true(cut->held_seen > 0 && rig.log->status.primary_writes > packs);
+    assert_int_equal(slots_touched, 0);
     assert_int_equal(told.times, 0);
     cut->count = 0;
     rig.log->in_flight = 0;
@@ -268,15 +320,16 @@ static uint8_t *torn;
 static uint64_t mark_at;
 static unsigned torn_count;
 
-/* A synced write over the mark, of which only the later blocks got to the disk, and then the power failed: a row of crashes. */
+/* A write over the mark, of which all or only the later blocks got to the disk, and of what is not synced nothing else, and then the power
+ * failed: a row of crashes. */
 static bool tears(const struct cut *cut, const struct sh_disk_op *op)
 {
     bool is_over = op->offset <= mark_at && mark_at < op->offset + op->size;
-    if (op->kind != SH_DISK_WRITE_SYNC || !is_over)
+    if (!sh_disk_is_write(op) || !is_over)
         return false;
     torn_count++;
     uint64_t each = (op->size / 4096 + 5) / 6 * 4096;
-    for (uint64_t lost = 4096; lost < op->size; lost += each) {
+    for (uint64_t lost = 0; lost < op->size; lost += each) {
         memcpy(torn, cut->stable, cut->stable_size);
         sh_disk_gather(op, torn + op->offset);
         memcpy(torn + op->offset, cut->stable + op->offset, lost);
@@ -348,6 +401,22 @@ static void test_laps_of_large(void **state)
     laps(2, 12000);
 }
 
+/* What lies before the mark in its lap is on the disk before the mark is overwritten. */
+static void test_laps_synced_later(void **state)
+{
+    (void)state;
+    rig.config.syncs_later = true;
+    laps(40, 4000);
+}
+
+static void test_lap_of_mark_synced_later(void **state)
+{
+    (void)state;
+    rig.config.syncs_later = true;
+    laps(764, 4000);
+    assert_int_equal(mark_at, sh_log_primary_at());
+}
+
 /* --- Whatever the zone is doing ------------------------------------------------------------------ */
 
 /* Slots of several incarnations, and a zone that was only found. */
@@ -374,6 +443,52 @@ static void test_found(void **state)
     (void)rig_assert_all(&rig, 2);
 }
 
+static enum shoal_err take_nothing(void *arg, struct sh_replog_zone *zone,
+                                   const struct sh_replog_item *item)
+{
+    (void)arg, (void)zone, (void)item;
+    return SHOAL_ENOMEM;
+}
+
+static void taken_nothing(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err)
+{
+    (void)zone, (void)end, (void)err;
+    *(unsigned *)arg += 1;
+}
+
+/* A zone is not read while it is dropped, nor dropped while it is read. */
+static void test_read(void **state)
+{
+    (void)state;
+    struct told told;
+    unsigned is_over = 0;
+    two_zones();
+    shut();
+    rig_open(&rig);
+    struct sh_replog_zone *zone = sh_replog_zone_find(rig.log, rig_zone_id(DROPPED));
+    const struct sh_replog_read read = {.range_first = 1,
+                                        .range_count = 100,
+                                        .rest_max = 1000,
+                                        .take = take_nothing,
+                                        .done = taken_nothing,
+                                        .arg = &is_over};
+    assert_int_equal(sh_replog_zone_read(zone, &read), SHOAL_OK);
+    assert_int_equal(sh_replog_zone_drop(zone, on_dropped, &told), SHOAL_EBUSY);
+    for (unsigned i = 0; !is_over; i++) {
+        assert_true(i < 10000);
+        rig_step(&rig, RIG_MS);
+    }
+    memset(&told, 0, sizeof told);
+    assert_int_equal(sh_replog_zone_drop(zone, on_dropped, &told), SHOAL_OK);
+    assert_int_equal(sh_replog_zone_read(zone, &read), SHOAL_EBUSY);
+    for (unsigned i = 0; !told.times; i++) {
+        assert_true(i < 10000);
+        rig_step(&rig, RIG_MS);
+    }
+    assert_null(sh_replog_zone_find(rig.log, rig_zone_id(DROPPED)));
+    assert_int_equal(is_over, 1);
+}
+
 /* While it is cleaned, an epoch ends, and writes are in memory: all that it had is free again, and the log rests. */
 static void test_busy(void **state)
 {
@@ -381,6 +496,7 @@ static void test_busy(void **state)
     uint64_t state_of = test_seed(5);
     rig.config.versions_max = 64;
     for (unsigned round = 0; round < 40; round++) {
+        rig.config.syncs_later = round % 4 > 1;
         rig_open(&rig);
         rig_zone_add(&rig, OTHER, 1, 0);
         zone_add_config(DROPPED, rig_zone_config(DROPPED, 1, 0, 8 * 65536));
@@ -399,6 +515,7 @@ static void test_busy(void **state)
         assert_int_equal(sh_replog_zone_drop(zone, on_dropped, &told), SHOAL_EBUSY);
         assert_int_equal(sh_replog_zone_load(zone, rig_on_loaded, &loaded), SHOAL_EBUSY);
         sh_replog_sync(zone);
+        sh_replog_hand(zone);
         for (unsigned i = 0; !told.times; i++) {
             assert_true(i < 10000);
             rig_step(&rig, RIG_MS);
@@ -411,12 +528,15 @@ static void test_busy(void **state)
         assert_int_equal(after.zones, 1);
         assert_int_equal(after.zones_dropped, 1);
         assert_int_equal(rig.log->waiting, 0);
+        assert_int_equal(rig.log->waiting_handed, 0);
+        assert_ptr_equal(sh_replog_zone_below(rig.log, UINT64_MAX), rig.zones[OTHER].zone);
         assert_true(sh_replog_due_ns(rig.log) == UINT64_MAX);
         append(OTHER, 1, 1, 100);
         memset(&rig.zones[DROPPED], 0, sizeof rig.zones[DROPPED]);
         sh_replog_sync(rig.zones[OTHER].zone);
         rig_step(&rig, 100 * RIG_MS);
-        rig_step(&rig, 0);
+        for (unsigned i = 0; i < 5; i++) /* a pack, and a sync */
+            rig_step(&rig, 0);
         assert_int_equal(sh_replog_durable(rig.zones[OTHER].zone), 1);
         (void)teardown(NULL);
         (void)setup(NULL);
@@ -484,12 +604,18 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_power_cuts_without_primary, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kills_without_primary, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mark_comes_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_mark_is_synced_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_added_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_added_again_without_primary, setup, teardown),
         cmocka_unit_test_setup_teardown(test_laps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lap_of_mark, setup, teardown),
         cmocka_unit_test_setup_teardown(test_laps_of_large, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_power_cuts_synced_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_kills_synced_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_laps_synced_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lap_of_mark_synced_later, setup, teardown),
         cmocka_unit_test_setup_teardown(test_found, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_read, setup, teardown),
         cmocka_unit_test_setup_teardown(test_busy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_under_load, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),

@@ -56,7 +56,7 @@ struct sh_replog_batch {
     struct sh_chain_walk walk;
     uint8_t *slot_head; /* is written as well; NULL: it is there */
     unsigned ops;       /* in flight */
-    bool is_begun, is_submitted, is_durable;
+    bool is_begun, is_submitted, is_handed, is_durable;
     bool is_cleaners;
     /* Called instead of counting sequence numbers when it is durable; it frees the batch. NULL: it is one of appends. */
     void (*done)(struct sh_replog_batch *batch);
@@ -112,8 +112,11 @@ struct sh_replog_zone {
     struct sh_replog_damage damage;
     /* A chunk of which some pieces were appended, but not all. */
     uint64_t chain_chunk;
-    uint16_t chain_next, chain_pieces; /* chain_pieces 0: there is none */
-    uint32_t chain_number;             /* its version's */
+    uint16_t chain_next, chain_pieces;  /* chain_pieces 0: there is none */
+    uint32_t chain_offset, chain_total; /* bytes: of the pieces that are there; of all */
+    uint32_t chain_number; /* of the version that it will have; the last piece takes it */
+    uint64_t with_chunk;   /* came with the first piece; 0: none */
+    bool with_is_removal;
     struct sh_versions *versions; /* NULL: nobody writes to it, it was only found on the disk */
     bool is_loaded;               /* all that slots have of it is known */
     uint16_t epoch_seen;          /* the highest epoch there */
@@ -121,10 +124,15 @@ struct sh_replog_zone {
     uint32_t slots_max;
     struct sh_replog_batch *filling;         /* NULL: nothing since the last one was full */
     struct sh_replog_batch *oldest, *newest; /* on their way to slots, until they are durable */
-    uint64_t next_sequence, durable;
-    uint64_t wanted; /* somebody waits until all before that is durable */
-    /* The primary log has all before that, but for what the batches on their way have. */
-    uint64_t packed_durable;
+    struct sh_replog_batch *oldest_unhanded; /* of these, until they are handed */
+    uint64_t next_sequence, handed, durable;
+    /* Somebody waits until all before that is handed, or durable. */
+    uint64_t wanted_handed, wanted;
+    /* The primary log has all before that, but for what the batches on their way have: handed, by the sync that goes on, and durable. */
+    uint64_t packed_handed, packed_syncing, packed_durable;
+    /* In the log's lists of zones whose packs are not synced, and of those that the sync that goes on covers. */
+    struct sh_replog_zone *next_unsynced, *next_syncing;
+    bool is_unsynced;
     struct sh_replog_zone *next_to_clean; /* in the log's list */
     bool is_to_clean;
     uint64_t rest_max; /* chunks beside the long range for which the cleaner has room */
@@ -171,7 +179,7 @@ struct sh_replog {
     enum shoal_err trouble;
     uint64_t now_ns;
     uint32_t seconds;
-    bool has_idled; /* in the last step */
+    bool has_idled; /* in the last step, and nothing was asked for since */
     struct sh_blocks *blocks;
     struct sh_log_slots slots;
     struct sh_replog_zone *buckets[SH_REPLOG_BUCKETS];
@@ -182,8 +190,14 @@ struct sh_replog {
     struct sh_replog_queue ready; /* to be written to a slot */
     struct sh_replog_queue written; /* to be synced */
     struct sh_replog_queue syncing;
-    uint64_t written_ns; /* when the first of them was */
-    uint32_t waiting;    /* zones for which somebody waits */
+    uint64_t written_ns;     /* when the first of them was */
+    uint32_t waiting;        /* zones for which somebody waits until something is durable */
+    uint32_t waiting_handed; /* or handed */
+    /* Zones with packs that were handed, and are not synced; and of which zones a sync is under way. */
+    struct sh_replog_zone *unsynced, *syncing_zones;
+    uint64_t unsynced_ns; /* since when packs wait for a sync (sh_replog_packs_wait) */
+    bool
+        is_sync_wanted; /* somebody waits for what is not synced, and was handed since the last sync began */
     struct sh_replog_op ops[SH_REPLOG_OPS], *free_ops;
     unsigned in_flight;
     unsigned writing;    /* batches, from their first operation to their last */
@@ -209,6 +223,8 @@ struct sh_replog {
     uint8_t *primary_marks; /* a bit for each block of the ring in which a mark lies */
     bool is_packing;
     uint64_t primary_at; /* where the next pack goes, in blocks ever written */
+    /* Packs before that are handed; covered by a sync that has begun; on the disk. In such blocks. */
+    uint64_t packs_handed, packs_syncing, packs_synced;
     uint32_t lap;
     struct sh_replog_status status;
 };
@@ -235,10 +251,10 @@ enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_log_slo
 /* One for entries. EAGAIN. */
 enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_log_slot_kind kind,
                                      struct sh_replog_batch **batch_out);
-/* Whether an entry with so many bytes can still go to the same slot. Then there has to be memory for it: EAGAIN. Then it is
+/* Whether an entry with so many bytes behind its header can still go to the same slot. Then there has to be memory for it: EAGAIN. Then it is
  * put there, and, if it is one of appends, counted. */
-bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t payload);
-enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t payload);
+bool sh_replog_batch_fits(const struct sh_replog_batch *batch, size_t stored);
+enum shoal_err sh_replog_batch_reserve(struct sh_replog_batch *batch, size_t stored);
 void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_entry *entry);
 /* The last entry that was put is one of appends: it takes a number, unless more pieces of the chunk follow. */
 void sh_replog_batch_count(struct sh_replog_batch *batch, bool is_last_piece);
@@ -252,7 +268,8 @@ enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch);
 enum shoal_err sh_replog_other_ready(struct sh_replog_batch *batch);
 /* Hands operations of those that are ready to the disk, as many as it takes. */
 unsigned sh_replog_slots_write(struct sh_replog *log);
-unsigned sh_replog_slots_sync(struct sh_replog *log);
+/* Begins a sync of what was written to slots and of packs, if it is time. */
+unsigned sh_replog_sync_begin(struct sh_replog *log);
 /* Whether another batch of entries will have a place, however large it becomes. */
 bool sh_replog_slots_have_room(const struct sh_replog_zone *zone);
 /* Whether another batch should go its way. */
@@ -275,6 +292,9 @@ SHOAL_NODISCARD enum shoal_err sh_replog_ranges_add(struct sh_replog_ranges *ran
  * count of a life is not there, nor is a write of which a piece is missing. Sorts the ranges. */
 uint64_t sh_replog_ranges_whole(struct sh_replog_ranges *ranges,
                                 const struct sh_replog_lives *lives);
+/* Whether there are some from that number on, or that do not count of their life. */
+bool sh_replog_ranges_have_behind(const struct sh_replog_ranges *ranges,
+                                  const struct sh_replog_lives *lives, uint64_t end);
 
 /* --- What the primary log has (replog_ring.c) --------------------------------------------------- */
 
@@ -289,6 +309,12 @@ SHOAL_NODISCARD enum shoal_err sh_replog_ring_marks(const struct sh_log_file *fi
 
 /* --- Walking over a slot's entries (replog_walk.c) --------------------------------------------- */
 
+/* Whether the entry is the last one with its number. */
+static inline bool sh_replog_is_last(const struct sh_replog_entry *entry)
+{
+    return entry->piece + 1 == entry->pieces && !entry->is_with_next;
+}
+
 /* Where a piece of a write lies in the zone's order. A write covers all places up to the next one's first, in pieces or not. */
 static inline uint64_t sh_replog_place(uint64_t sequence, uint16_t piece)
 {
@@ -301,9 +327,11 @@ struct sh_replog_walk {
     bool is_in_span;
     struct sh_span span;
     struct sh_reader entries;
-    uint32_t seen; /* numbers of the span: entries, but of a chunk in pieces only the last one */
+    uint32_t
+        seen; /* numbers of the span: entries, but of a chunk in pieces, and of a pair, only the last one */
     uint64_t from, to;      /* what was read of it, as a range of places (sh_replog_place) */
     uint64_t counts_before; /* numbers of its life */
+    uint64_t end;           /* numbers from there on do not count; UINT64_MAX: all do, by this */
     bool is_void;           /* the last entry does not count */
     size_t
         broken; /* from where on something could not be read, behind the slot's head; SIZE_MAX: nothing */
@@ -316,7 +344,7 @@ struct sh_replog_walk {
 /* Over the bytes of a slot with its head, which stay until the end. */
 void sh_replog_walk_begin(struct sh_replog_walk *walk, const struct sh_replog_lives *lives,
                           const uint8_t *slot, size_t size, uint64_t use);
-/* The same over a primary log, of all laps; places are counted from its beginning. */
+/* The same over a primary log, of all laps; places are counted from its beginning, and nothing is said of damage. */
 void sh_replog_walk_ring(struct sh_replog_walk *walk, const struct sh_log_file *file,
                          const uint8_t *ring);
 enum sh_replog_walked {
@@ -365,7 +393,7 @@ void sh_replog_reader_end(struct sh_replog_reader *reader);
 /* How many entries one counts for in a step that looks at entries: its checksum takes the longer, the larger it is. */
 static inline unsigned sh_replog_entry_share(const struct sh_replog_entry *entry)
 {
-    return (unsigned)(entry->payload.size / 128);
+    return (unsigned)(sh_replog_entry_stored(entry) / 128);
 }
 
 /* --- Giving slots away (replog_give.c) --------------------------------------------------------- */
@@ -395,8 +423,8 @@ void sh_replog_drops_free(struct sh_replog *log);
 /* --- Loading a zone (replog_load.c) ------------------------------------------------------------ */
 
 unsigned sh_replog_load_step(struct sh_replog *log);
-/* Whether it is that zone that is being loaded. */
-bool sh_replog_is_loaded(const struct sh_replog_load *load, const struct sh_replog_zone *zone);
+/* Whether the zone is being loaded, or read. */
+bool sh_replog_is_loading(const struct sh_replog_zone *zone);
 /* No operation is in flight. NULL is allowed. */
 void sh_replog_load_free(struct sh_replog_load *load);
 
@@ -471,8 +499,13 @@ enum shoal_err sh_replog_versions_go(struct sh_replog_zone *zone);
 /* Writes what is fresh, if it is time. */
 unsigned sh_replog_primary_write(struct sh_replog *log);
 /* Writes a span without entries as a pack of its own, behind all that was packed; false: not now. It is on the disk once
- * status.primary_writes has become higher than it is now. */
-bool sh_replog_primary_mark(struct sh_replog *log, const struct sh_span *span);
+ * packs_synced is above *at_out. */
+bool sh_replog_primary_mark(struct sh_replog *log, const struct sh_span *span, uint64_t *at_out);
+/* Whether there are packs that were handed, and that no sync covers which has begun. */
+bool sh_replog_packs_wait(const struct sh_replog *log);
+/* A sync begins, or has ended well, which covers all packs that were handed before. */
+void sh_replog_packs_sync_begin(struct sh_replog *log);
+void sh_replog_packs_synced(struct sh_replog *log);
 /* Sends batches to slots where memory or the primary log is short. */
 unsigned sh_replog_relieve(struct sh_replog *log);
 
@@ -489,7 +522,8 @@ bool sh_replog_submit_read(struct sh_replog *log, uint64_t offset, uint8_t *into
 enum shoal_err sh_replog_op_end(struct sh_replog_op *op);
 /* Out of service. */
 void sh_replog_fail(struct sh_replog *log, enum shoal_err err);
-/* More of the zone may be durable. */
+/* More of the zone may be handed; or durable. */
+void sh_replog_zone_hand_settle(struct sh_replog_zone *zone);
 void sh_replog_zone_settle(struct sh_replog_zone *zone);
 /* A zone that the log does not know yet, or one that it does. ENOMEM. */
 enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t owner,

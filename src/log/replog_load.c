@@ -2,30 +2,9 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "log/replog_int.h"
-#include "log/version_log.h"
+#include "log/replog_load_int.h"
 
 #define ENTRIES_EACH 2000 /* looked at in a step */
-
-struct sh_replog_load {
-    struct sh_replog_zone *zone;
-    void (*loaded)(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err);
-    void *arg;
-    uint32_t *slots;
-    struct sh_replog_reader reader;
-    /* Where we are in the slot that is looked at. */
-    bool is_open;
-    bool has_numbers;
-    struct sh_replog_walk walk;
-    bool is_damaged;
-    size_t at;                       /* in a slot of versions */
-    uint64_t flush_least;            /* there */
-    struct sh_version_reader tuples; /* of a piece, if is_reading */
-    bool is_reading;
-    struct sh_replog_ranges ranges;
-    uint16_t epoch;
-    enum shoal_err err;
-};
 
 void sh_replog_load_free(struct sh_replog_load *load)
 {
@@ -34,12 +13,47 @@ void sh_replog_load_free(struct sh_replog_load *load)
     sh_replog_reader_end(&load->reader);
     free(load->slots);
     free(load->ranges.ranges);
+    sh_currents_destroy(load->currents);
     free(load);
 }
 
-bool sh_replog_is_loaded(const struct sh_replog_load *load, const struct sh_replog_zone *zone)
+enum shoal_err sh_replog_load_make(struct sh_replog_zone *zone, struct sh_replog_load **load_out)
 {
-    return load->zone == zone;
+    struct sh_replog *log = zone->log;
+    SH_ASSERT(!zone->is_dropped);
+    if (log->load || zone->versions || zone->is_dropping)
+        return SHOAL_EBUSY;
+    struct sh_replog_load *load = calloc(1, sizeof *load);
+    if (!load)
+        return SHOAL_ENOMEM;
+    *load = (struct sh_replog_load){.zone = zone, .end = UINT64_MAX};
+    load->slots = malloc((zone->slots.count + 1) * sizeof *load->slots);
+    if (!load->slots || sh_replog_reader_begin(&load->reader, log)) {
+        sh_replog_load_free(load);
+        return SHOAL_ENOMEM;
+    }
+    *load_out = load;
+    return SHOAL_OK;
+}
+
+/* Begins to read the zone's slots, without those of versions once these are known. */
+static void pass_begin(struct sh_replog_load *load, enum sh_replog_load_phase phase)
+{
+    const struct sh_log_slot *slots = load->zone->log->slots.slots;
+    unsigned count = 0;
+    load->phase = phase;
+    for (uint32_t i = load->zone->slots.first; i != SH_SLOT_NONE; i = slots[i].next) {
+        if (phase != SH_REPLOG_TAKES || slots[i].kind != SH_SLOT_VERSIONS)
+            load->slots[count++] = i;
+    }
+    sh_replog_reader_slots(&load->reader, load->slots, count);
+}
+
+void sh_replog_load_begin(struct sh_replog_load *load)
+{
+    pass_begin(load, SH_REPLOG_LOADS);
+    load->zone->log->load = load;
+    load->zone->damage = (struct sh_replog_damage){.slots = 0};
 }
 
 enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
@@ -47,26 +61,20 @@ enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                   uint64_t end, enum shoal_err err),
                                    void *arg)
 {
-    struct sh_replog *log = zone->log;
-    if (log->load || zone->versions || zone->is_dropping)
-        return SHOAL_EBUSY;
-    struct sh_replog_load *load = calloc(1, sizeof *load);
-    if (!load)
-        return SHOAL_ENOMEM;
-    *load = (struct sh_replog_load){.zone = zone, .loaded = loaded, .arg = arg};
-    load->slots = malloc((zone->slots.count + 1) * sizeof *load->slots);
-    if (!load->slots || sh_replog_reader_begin(&load->reader, log)) {
-        sh_replog_load_free(load);
-        return SHOAL_ENOMEM;
-    }
-    unsigned count = 0;
-    for (uint32_t i = zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        load->slots[count++] = i;
-    }
-    sh_replog_reader_slots(&load->reader, load->slots, count);
-    log->load = load;
-    zone->damage = (struct sh_replog_damage){.slots = 0};
+    struct sh_replog_load *load;
+    enum shoal_err err = sh_replog_load_make(zone, &load);
+    if (err)
+        return err;
+    load->loaded = loaded;
+    load->arg = arg;
+    sh_replog_load_begin(load);
     return SHOAL_OK;
+}
+
+bool sh_replog_is_loading(const struct sh_replog_zone *zone)
+{
+    const struct sh_replog_load *load = zone->log->load;
+    return load && load->zone == zone;
 }
 
 /* --- Looking through --------------------------------------------------------------------------- */
@@ -78,7 +86,11 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
     if (!sh_log_slot_get(bytes, log->head.number, &head) || head.zone != load->zone->id)
         return false;
     load->has_numbers = head.kind == SH_SLOT_ENTRIES; /* what survived has none any more */
-    sh_replog_walk_begin(&load->walk, NULL, bytes, log->head.slot_bytes, head.use);
+    bool is_known = load->has_numbers && load->phase != SH_REPLOG_LOADS; /* what counts */
+    sh_replog_walk_begin(&load->walk, is_known ? &load->zone->lives : NULL, bytes,
+                         log->head.slot_bytes, head.use);
+    if (is_known)
+        load->walk.end = load->end;
     load->at = 0;
     load->flush_least = sh_replog_flush_least(head.incarnation);
     return true;
@@ -96,6 +108,8 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
         *work += sh_replog_entry_share(&entry);
         if (entry.version.epoch > load->epoch)
             load->epoch = entry.version.epoch;
+        if (load->read.take)
+            sh_replog_learn_entry(load, &entry);
         break;
     case SH_REPLOG_WALKED_HEAD:
         err = sh_replog_lives_add(&load->zone->lives, span->life, span->life_first, span->whole);
@@ -106,12 +120,13 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
             load->zone->incarnation = span->incarnation;
         break;
     case SH_REPLOG_WALKED_SPAN:
-        if (load->has_numbers)
+        sh_replog_learn_entry(load, NULL);
+        if (load->has_numbers && load->phase == SH_REPLOG_LOADS)
             err = sh_replog_ranges_add(&load->ranges,
                                        &(struct sh_replog_range){walk->from, walk->to, span->life});
         break;
     case SH_REPLOG_WALKED_END:
-        if (walk->is_damaged)
+        if (walk->is_damaged && load->phase == SH_REPLOG_LOADS)
             sh_replog_damage_note(load->zone, load->slots[load->reader.next], walk);
         load->is_damaged |= walk->is_damaged;
         return false;
@@ -122,12 +137,18 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
 }
 
 /* Looks at the next tuple of a slot of the version log: its entries may have been cleaned away. False: there is no other. */
-static bool tuple_next(struct sh_replog_load *load)
+static bool tuple_next(struct sh_replog_load *load, unsigned *work)
 {
+    if (load->tuple.first) {
+        *work += sh_replog_learn_tuple(load);
+        return true;
+    }
     struct sh_version_tuple tuple;
     if (load->is_reading && sh_version_reader_next(&load->tuples, &tuple) == SH_VERSION_TUPLE) {
         if (tuple.version.epoch > load->epoch)
             load->epoch = tuple.version.epoch;
+        if (load->read.take)
+            load->tuple = tuple;
         return true;
     }
     struct sh_replog_zone *zone = load->zone;
@@ -136,6 +157,17 @@ static bool tuple_next(struct sh_replog_load *load)
     if (load->is_reading && load->tuples.piece.flush >= zone->flushes)
         zone->flushes = load->tuples.piece.flush + 1;
     return load->is_reading;
+}
+
+/* Looks at what is next of a slot; false: the slot has no more. *is_held: nothing more can be done now. */
+static bool look_at_next(struct sh_replog_load *load, bool is_versions, unsigned *work,
+                         bool *is_held)
+{
+    if (load->phase != SH_REPLOG_TAKES)
+        return is_versions ? tuple_next(load, work) : entry_next(load, work);
+    enum sh_replog_taken taken = sh_replog_take_next(load, work);
+    *is_held = taken == SH_REPLOG_NOT_NOW;
+    return taken != SH_REPLOG_NO_MORE;
 }
 
 static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
@@ -149,17 +181,70 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
     }
     load->is_open = true;
     bool is_versions = log->slots.slots[load->slots[load->reader.next]].kind == SH_SLOT_VERSIONS;
-    for (unsigned i = 0; i < ENTRIES_EACH; i++) {
-        if (!(is_versions ? tuple_next(load) : entry_next(load, &i))) {
+    bool is_held = false;
+    for (unsigned i = 0; i < ENTRIES_EACH && !load->err; i++) {
+        if (!look_at_next(load, is_versions, &i, &is_held)) {
             load->is_open = false;
             load->reader.next++;
             break;
         }
+        if (is_held)
+            return i;
     }
     return 1;
 }
 
 /* --- The end ----------------------------------------------------------------------------------- */
+
+/* What there is of the zone, and up to where it counts, is known. */
+static void settle(struct sh_replog_load *load)
+{
+    struct sh_replog_zone *zone = load->zone;
+    load->end = zone->end = sh_replog_ranges_whole(&load->ranges, &load->zone->lives);
+    zone->is_loaded = true;
+    zone->is_damaged = load->is_damaged;
+    zone->epoch_seen = load->epoch;
+}
+
+/* Whether something is there that does not count: its versions were learned. */
+static bool has_void(const struct sh_replog_load *load)
+{
+    return sh_replog_ranges_have_behind(&load->ranges, &load->zone->lives, load->end);
+}
+
+/* A pass is over; true: another one begins. */
+static bool pass_next(struct sh_replog_load *load)
+{
+    bool is_first = load->phase == SH_REPLOG_LOADS;
+    if (is_first)
+        settle(load);
+    if (!load->read.take || load->phase == SH_REPLOG_TAKES)
+        return false;
+    if (!load->has_no_room && !(is_first && has_void(load))) {
+        pass_begin(load, SH_REPLOG_TAKES);
+        return true;
+    }
+    load->err = sh_replog_learn_anew(load);
+    if (!load->err)
+        pass_begin(load, SH_REPLOG_LEARNS);
+    return !load->err;
+}
+
+static void finish(struct sh_replog *log, struct sh_replog_load *load)
+{
+    struct sh_replog_zone *zone = load->zone;
+    enum shoal_err err = log->trouble ? SHOAL_EIO : load->err;
+    if (!err && zone->is_damaged)
+        err = SHOAL_ECORRUPT;
+    log->load = NULL;
+    if (load->end == UINT64_MAX)
+        load->end = sh_replog_ranges_whole(&load->ranges, &load->zone->lives);
+    if (load->read.take)
+        load->read.done(load->read.arg, zone, load->end, err);
+    else
+        load->loaded(load->arg, zone, load->end, err);
+    sh_replog_load_free(load);
+}
 
 unsigned sh_replog_load_step(struct sh_replog *log)
 {
@@ -177,15 +262,7 @@ unsigned sh_replog_load_step(struct sh_replog *log)
     bool is_over = load->err || log->trouble || sh_replog_reader_is_over(&load->reader);
     if (!is_over || sh_replog_reader_is_busy(&load->reader))
         return work;
-    uint64_t end = sh_replog_ranges_whole(&load->ranges, &load->zone->lives);
-    struct sh_replog_zone *zone = load->zone;
-    enum shoal_err err = log->trouble ? SHOAL_EIO : load->err;
-    zone->is_loaded = !err;
-    zone->is_damaged = load->is_damaged;
-    zone->epoch_seen = load->epoch;
-    zone->end = end;
-    log->load = NULL;
-    load->loaded(load->arg, zone, end, !err && zone->is_damaged ? SHOAL_ECORRUPT : err);
-    sh_replog_load_free(load);
+    if (load->err || log->trouble || !pass_next(load))
+        finish(log, load);
     return work + 1;
 }

@@ -14,54 +14,35 @@
 
 /* --- The disk, waiting ------------------------------------------------------------------------- */
 
-static void on_done(struct sh_disk_op *op)
-{
-    *(bool *)op->arg = true;
-}
-
-/* Carries out an operation; how many bytes in *done_out, which may be NULL. */
-static enum shoal_err carry_out(struct sh_replog *log, struct sh_disk_op op, size_t *done_out)
-{
-    bool is_done = false;
-    op.file = log->file;
-    op.done = on_done;
-    op.arg = &is_done;
-    enum shoal_err err;
-    while ((err = sh_disk_submit(log->config.disk, &op)) == SHOAL_EAGAIN)
-        (void)sh_disk_poll(log->config.disk, true);
-    if (err)
-        return err;
-    while (!is_done)
-        (void)sh_disk_poll(log->config.disk, true);
-    if (done_out)
-        *done_out = op.done_bytes;
-    return op.err;
-}
-
 /* Reads so many bytes; what the file does not have is zero. */
 static enum shoal_err read_at(struct sh_replog *log, uint64_t offset, uint8_t *into, size_t size)
 {
-    size_t done;
-    enum shoal_err err = carry_out(
-        log,
-        (struct sh_disk_op){.kind = SH_DISK_READ, .offset = offset, .data = into, .size = size},
-        &done);
+    struct sh_disk_op op = {
+        .kind = SH_DISK_READ, .file = log->file, .offset = offset, .data = into, .size = size};
+    enum shoal_err err = sh_disk_do(log->config.disk, &op);
     if (!err)
-        memset(into + done, 0, size - done);
+        memset(into + op.done_bytes, 0, size - op.done_bytes);
     return err;
+}
+
+/* A write of that kind. */
+static enum shoal_err write_as(struct sh_replog *log, enum sh_disk_kind kind, uint64_t offset,
+                               uint8_t *from, size_t size)
+{
+    struct sh_disk_op op = {
+        .kind = kind, .file = log->file, .offset = offset, .data = from, .size = size};
+    return sh_disk_do(log->config.disk, &op);
 }
 
 static enum shoal_err write_at(struct sh_replog *log, uint64_t offset, uint8_t *from, size_t size)
 {
-    return carry_out(
-        log,
-        (struct sh_disk_op){.kind = SH_DISK_WRITE, .offset = offset, .data = from, .size = size},
-        NULL);
+    return write_as(log, SH_DISK_WRITE, offset, from, size);
 }
 
 static enum shoal_err sync(struct sh_replog *log, enum sh_disk_kind kind)
 {
-    return carry_out(log, (struct sh_disk_op){.kind = kind}, NULL);
+    struct sh_disk_op op = {.kind = kind, .file = log->file};
+    return sh_disk_do(log->config.disk, &op);
 }
 
 /* --- The file ---------------------------------------------------------------------------------- */
@@ -221,28 +202,34 @@ static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone
         err = sh_replog_batch_ready(batch);
     while (!err && (log->ready.count || log->writing || log->written.count || log->is_syncing)) {
         (void)sh_replog_slots_write(log);
-        (void)sh_replog_slots_sync(log);
+        (void)sh_replog_sync_begin(log);
         (void)sh_disk_poll(log->config.disk, true);
         err = log->trouble;
     }
     return err;
 }
 
-/* Appends an entry that has its version. */
-static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_replog_entry *entry)
+/* Appends an entry that has its version, behind that which has its number, if there is one. */
+static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_replog_entry *entry,
+                                  const struct sh_replog_entry *with)
 {
     enum shoal_err err = SHOAL_EAGAIN;
+    size_t stored = sh_replog_entry_stored(entry);
+    if (with)
+        stored += SH_REPLOG_ENTRY_HEAD_MAX + sh_replog_entry_stored(with);
     for (unsigned tries = 0; err == SHOAL_EAGAIN && tries < 2; tries++) {
         err = SHOAL_OK;
-        if (zone->filling && !sh_replog_batch_fits(zone->filling, entry->payload.size))
+        if (zone->filling && !sh_replog_batch_fits(zone->filling, stored))
             err = relieve(zone->log, zone);
         if (!err && !zone->filling)
             err = sh_replog_batch_begin(zone, SH_SLOT_ENTRIES, &zone->filling);
         if (!err)
-            err = sh_replog_batch_reserve(zone->filling, entry->payload.size);
+            err = sh_replog_batch_reserve(zone->filling, stored);
         if (err == SHOAL_EAGAIN && relieve(zone->log, NULL))
             return zone->log->trouble ? zone->log->trouble : SHOAL_ENOSPC;
     }
+    if (!err && with)
+        sh_replog_batch_put(zone->filling, with);
     if (!err)
         sh_replog_batch_put(zone->filling, entry);
     return err;
@@ -259,7 +246,8 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
         err = relieve(log, zone);
     if (err)
         return err;
-    struct sh_replog_entry entry;
+    struct sh_replog_entry entry, with;
+    bool has_with = false;
     if (zone->incarnation_seen < span->incarnation)
         zone->incarnation_seen = span->incarnation;
     if (zone->durable < span->whole)
@@ -269,15 +257,21 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
     zone->life_first = span->life_first;
     zone->next_sequence = span->first;
     while (!err && sh_replog_entry_get(entries, &span->context, &entry) == SH_REPLOG_ENTRY &&
-           entry.payload.size <= sh_replog_piece_max(log)) {
+           sh_replog_entry_stored(&entry) <= sh_replog_piece_max(log)) {
         /* Pieces of a chunk may be missing here, which went to a slot. */
         if (zone->filling && entry.piece != zone->chain_next)
             err = relieve(log, zone);
+        if (entry.is_with_next) { /* goes with the next, to the same batch */
+            with = entry;
+            has_with = true;
+            continue;
+        }
         if (!err)
-            err = entry_again(zone, &entry);
+            err = entry_again(zone, &entry, has_with ? &with : NULL);
         if (err)
             break;
-        bool is_last = entry.piece + 1 == entry.pieces;
+        has_with = false;
+        bool is_last = sh_replog_is_last(&entry);
         zone->chain_next = is_last ? 0 : (uint16_t)(entry.piece + 1);
         sh_replog_batch_count(zone->filling, is_last);
     }
@@ -306,13 +300,8 @@ static enum shoal_err lap_mark(struct sh_replog *log)
     const struct sh_span span = {.use = (log->head.number & SECRET) | log->lap};
     memset(log->pack, 0, SH_BLOCK_BYTES);
     sh_span_put(&span, log->pack);
-    log->primary_at = 1;
-    return carry_out(log,
-                     (struct sh_disk_op){.kind = SH_DISK_WRITE_SYNC,
-                                         .offset = sh_log_primary_at(),
-                                         .data = log->pack,
-                                         .size = SH_BLOCK_BYTES},
-                     NULL);
+    log->primary_at = log->packs_handed = log->packs_syncing = log->packs_synced = 1;
+    return write_as(log, SH_DISK_WRITE_SYNC, sh_log_primary_at(), log->pack, SH_BLOCK_BYTES);
 }
 
 /* What is in the primary log goes to slots, and the next lap begins at its beginning. What is left of the lap before
@@ -437,7 +426,7 @@ void sh_replog_close(struct sh_replog *log)
 {
     if (!log)
         return;
-    log->config.durable = NULL; /* nobody is told any more */
+    log->config.handed = log->config.durable = NULL; /* nobody is told any more */
     while (log->in_flight && sh_disk_poll(log->config.disk, true))
         continue;
     sh_replog_load_free(log->load);

@@ -20,6 +20,13 @@ static uint64_t blocks_free(const struct sh_replog *log)
 
 /* --- Packing ----------------------------------------------------------------------------------- */
 
+/* What the spans of a pack that is made now say of its lap: so many blocks are on the disk. */
+static uint32_t sound_blocks(const struct sh_replog *log)
+{
+    uint64_t lap_at = log->primary_at - log->primary_at % log->head.primary_blocks;
+    return log->packs_synced > lap_at ? (uint32_t)(log->packs_synced - lap_at) : 0;
+}
+
 /* Copies bytes of a chain, from there on. */
 static void chain_copy(const struct sh_replog *log, const struct sh_chain *chain, uint64_t from,
                        uint8_t *into)
@@ -54,6 +61,8 @@ static bool pack_add(struct sh_replog *log, struct sh_replog_batch *batch, size_
                                  .incarnation = batch->zone->incarnation,
                                  .life = batch->life,
                                  .life_first = batch->life_first,
+                                 .sound = sound_blocks(log),
+                                 .is_synced_later = log->config.syncs_later,
                                  .context = batch->packed_end};
     sh_span_put(&span, log->pack + *size);
     chain_copy(log, &batch->chain, batch->packed, log->pack + *size + SH_SPAN_HEAD_BYTES);
@@ -71,6 +80,58 @@ static bool pack_add(struct sh_replog *log, struct sh_replog_batch *batch, size_
     return true;
 }
 
+/* Packs of the zone were handed, which no sync covers yet. */
+static void unsynced_add(struct sh_replog_zone *zone)
+{
+    struct sh_replog *log = zone->log;
+    if (zone->is_unsynced)
+        return;
+    zone->is_unsynced = true;
+    zone->next_unsynced = log->unsynced;
+    log->unsynced = zone;
+}
+
+bool sh_replog_packs_wait(const struct sh_replog *log)
+{
+    return log->packs_handed > log->packs_syncing;
+}
+
+void sh_replog_packs_sync_begin(struct sh_replog *log)
+{
+    SH_ASSERT(!log->syncing_zones);
+    log->is_sync_wanted = false;
+    log->packs_syncing = log->packs_handed;
+    while (log->unsynced) {
+        struct sh_replog_zone *zone = log->unsynced;
+        log->unsynced = zone->next_unsynced;
+        zone->is_unsynced = false;
+        zone->packed_syncing = zone->packed_handed;
+        zone->next_syncing = log->syncing_zones;
+        log->syncing_zones = zone;
+    }
+}
+
+void sh_replog_packs_synced(struct sh_replog *log)
+{
+    log->packs_synced = log->packs_syncing;
+    while (log->syncing_zones) {
+        struct sh_replog_zone *zone = log->syncing_zones;
+        log->syncing_zones = zone->next_syncing;
+        zone->packed_durable = zone->packed_syncing;
+        sh_replog_zone_settle(zone);
+    }
+}
+
+/* Where primary_at is was handed. */
+static void packs_note(struct sh_replog *log)
+{
+    if (!sh_replog_packs_wait(log))
+        log->unsynced_ns = log->now_ns;
+    log->packs_handed = log->primary_at;
+    if (!log->config.syncs_later)
+        log->packs_syncing = log->packs_synced = log->packs_handed;
+}
+
 static void on_packed(struct sh_disk_op *done)
 {
     struct sh_replog_op *op = done->arg;
@@ -80,9 +141,15 @@ static void on_packed(struct sh_disk_op *done)
         return;
     log->status.primary_writes++;
     log->status.primary_bytes += done->size;
+    packs_note(log);
     for (unsigned i = 0; i < log->in_pack_count; i++) {
         struct sh_replog_zone *zone = log->in_pack[i].zone;
-        zone->packed_durable = log->in_pack[i].end;
+        zone->packed_handed = log->in_pack[i].end;
+        if (log->config.syncs_later)
+            unsynced_add(zone);
+        else
+            zone->packed_durable = zone->packed_handed;
+        sh_replog_zone_hand_settle(zone);
         sh_replog_zone_settle(zone);
     }
     log->in_pack_count = 0;
@@ -107,11 +174,17 @@ static uint64_t blocks_to_mark(const struct sh_replog *log)
     return blocks;
 }
 
-/* How many bytes a pack may have where the next one goes. Begins the next lap where the rest of this one is too
- * short. */
+/* How many bytes a pack may have where the next one goes. Begins the next lap where the rest of this one is too short. Both a lap and a
+ * pack that overwrites a mark wait until all packs before are synced: so a start finds a pack of the last lap or of the one before, whatever was
+ * lost, and nothing that a mark is about without the mark. No pack is in flight. */
 static size_t pack_room(struct sh_replog *log)
 {
     uint64_t blocks = log->head.primary_blocks, at = log->primary_at % blocks, left = blocks - at;
+    bool is_all_synced = log->packs_synced == log->packs_handed;
+    if (!is_all_synced && (left < PACK_BLOCKS || is_mark(log, at))) {
+        log->is_sync_wanted |= sh_replog_packs_wait(log);
+        return 0;
+    }
     if (left < PACK_BLOCKS) {
         if (blocks_free(log) < left)
             return 0;
@@ -152,16 +225,20 @@ static void span_put_alone(struct sh_replog *log, const struct sh_span *span, si
     struct sh_span its = *span;
     SH_ASSERT(!log->in_pack_count && !log->pack_size);
     its.use = use_of(log, log->lap);
+    its.sound = sound_blocks(log);
+    its.is_synced_later = log->config.syncs_later;
     memset(log->pack, 0, size);
     sh_span_put(&its, log->pack);
     log->pack_size = size;
 }
 
-/* Hands the pack to the disk; false: not now. */
+/* Hands the pack to the disk; false: not now. The first one of a lap is always synced, before others take the place of the lap before:
+ * see pack_room. */
 static bool pack_write(struct sh_replog *log)
 {
     uint64_t at = log->primary_at % log->head.primary_blocks;
-    const struct sh_disk_op op = {.kind = SH_DISK_WRITE_SYNC,
+    bool is_synced = !log->config.syncs_later || at == 0;
+    const struct sh_disk_op op = {.kind = is_synced ? SH_DISK_WRITE_SYNC : SH_DISK_WRITE,
                                   .offset = sh_log_primary_at() + at * SH_BLOCK_BYTES,
                                   .data = log->pack,
                                   .size = log->pack_size,
@@ -195,8 +272,8 @@ unsigned sh_replog_primary_write(struct sh_replog *log)
 {
     const struct sh_replog_batch *oldest = log->fresh.first;
     bool is_time =
-        log->pack_size ||
-        (oldest && (log->waiting || log->now_ns >= oldest->begun_ns + log->config.linger_ns));
+        log->pack_size || (oldest && (log->waiting || log->waiting_handed ||
+                                      log->now_ns >= oldest->begun_ns + log->config.linger_ns));
     if (log->trouble || !is_time)
         return 0;
     if (!log->head.primary_blocks)
@@ -212,13 +289,14 @@ unsigned sh_replog_primary_write(struct sh_replog *log)
     return log->pack_size && pack_write(log);
 }
 
-bool sh_replog_primary_mark(struct sh_replog *log, const struct sh_span *span)
+bool sh_replog_primary_mark(struct sh_replog *log, const struct sh_span *span, uint64_t *at_out)
 {
     SH_ASSERT(!span->sequences && !span->bytes && log->head.primary_blocks);
     if (log->is_packing || log->pack_size || !pack_room(log))
         return false;
     span_put_alone(log, span, SH_BLOCK_BYTES);
     log->pack_is_mark = true;
+    *at_out = log->primary_at;
     (void)pack_write(log); /* or later: nothing else is packed before */
     return true;
 }

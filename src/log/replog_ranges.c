@@ -63,3 +63,14 @@ uint64_t sh_replog_ranges_whole(struct sh_replog_ranges *ranges,
     }
     return end >> 16;
 }
+
+bool sh_replog_ranges_have_behind(const struct sh_replog_ranges *ranges,
+                                  const struct sh_replog_lives *lives, uint64_t end)
+{
+    for (size_t i = 0; i < ranges->count; i++) {
+        const struct sh_replog_range *range = &ranges->ranges[i];
+        if (range->end > least(sh_replog_place(end, 0), life_end(lives, range->life)))
+            return true;
+    }
+    return false;
+}

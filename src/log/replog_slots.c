@@ -127,6 +127,8 @@ enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch)
         zone->oldest = batch;
     zone->newest = batch;
     batch->behind = NULL;
+    if (!zone->oldest_unhanded)
+        zone->oldest_unhanded = batch;
     return SHOAL_OK;
 }
 
@@ -179,6 +181,9 @@ static void written(struct sh_replog *log, struct sh_replog_batch *batch)
     if (!log->written.count)
         log->written_ns = log->now_ns;
     sh_replog_queue_add(&log->written, batch);
+    batch->is_handed = true;
+    if (!batch->done)
+        sh_replog_zone_hand_settle(batch->zone);
 }
 
 static void on_written(struct sh_disk_op *done)
@@ -294,19 +299,29 @@ static void on_synced(struct sh_disk_op *done)
         else
             sh_replog_zone_settle(batch->zone);
     }
+    sh_replog_packs_synced(log);
 }
 
-unsigned sh_replog_slots_sync(struct sh_replog *log)
+static bool is_time_to_sync(const struct sh_replog *log)
 {
-    bool is_time = log->waiting || log->written.count >= SYNC_AFTER || log->primary.count ||
-                   log->now_ns >= log->written_ns + log->config.linger_ns;
-    if (log->trouble || log->is_syncing || !log->written.count || !is_time)
+    uint64_t linger_ns = log->config.linger_ns;
+    if (log->written.count && (log->waiting || log->written.count >= SYNC_AFTER ||
+                               log->primary.count || log->now_ns >= log->written_ns + linger_ns))
+        return true;
+    return sh_replog_packs_wait(log) &&
+           (log->is_sync_wanted || log->now_ns >= log->unsynced_ns + linger_ns);
+}
+
+unsigned sh_replog_sync_begin(struct sh_replog *log)
+{
+    if (log->trouble || log->is_syncing || !is_time_to_sync(log))
         return 0;
     const struct sh_disk_op op = {.kind = SH_DISK_SYNC, .done = on_synced};
     if (!sh_replog_submit(log, NULL, &op))
         return 0;
     log->is_syncing = true;
     log->status.syncs++;
+    sh_replog_packs_sync_begin(log);
     struct sh_replog_batch *batch;
     while ((batch = log->written.first)) {
         sh_replog_queue_leave(batch, SH_REPLOG_BY_STATE);

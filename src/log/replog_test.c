@@ -38,7 +38,12 @@ static void write_at_random(uint64_t *seed, unsigned zones, unsigned writes)
         unsigned zone = (unsigned)(draw % zones), chunk = (unsigned)(draw >> 8) % RIG_CHUNKS;
         size_t size = 4 + (draw >> 40) % (draw >> 32 & 31 ? 100 : 16000);
         bool is_removal = (draw >> 20) % 10 == 0;
-        assert_int_equal(rig_append(&rig, zone, chunk, i, size, is_removal), SHOAL_OK);
+        bool is_pair = (draw >> 36) % 5 == 0 && chunk < RIG_OF_ZONE;
+        unsigned with = is_pair ? RIG_OF_ZONE + (unsigned)(draw >> 28) % 8 : RIG_ALONE;
+        size_t with_size = (draw >> 14) % 6 ? 4 + (draw >> 44) % 40 : 0;
+        assert_int_equal(
+            rig_append_with(&rig, zone, chunk, i, is_removal ? 0 : size, with, with_size),
+            SHOAL_OK);
         if ((draw >> 56) % 50 == 0)
             rig_step(&rig, (draw >> 50 & 63) * 10 * RIG_MS);
         if ((draw >> 24) % 2000 == 0)
@@ -58,6 +63,54 @@ static void test_random(void **state)
         rig_sync(&rig, RIG_ZONES);
         (void)rig_assert_all(&rig, RIG_ZONES);
     }
+}
+
+/* Two writes with one number, small and large; the one that is with the other is not too large. */
+static void test_pairs(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    for (unsigned i = 0; i < 50; i++) {
+        size_t size = i % 3 == 0 ? 0 : i % 3 == 1 ? 50 : 40000;
+        assert_int_equal(rig_append_with(&rig, 0, i, i, size, RIG_OF_ZONE + i % 8, 20), SHOAL_OK);
+        assert_int_equal(sh_replog_next(rig.zones[0].zone), i + 1);
+    }
+    struct sh_replog_write write = rig_write(&rig, 5, 1, 16384, 0);
+    struct sh_replog_write with = rig_write(&rig, RIG_OF_ZONE, 1, 8193, 0);
+    write.with = &with;
+    assert_int_equal(sh_replog_append(rig.zones[0].zone, &write), SHOAL_ETOOBIG);
+    rig_sync(&rig, 1);
+    (void)rig_assert_all(&rig, 1);
+    assert_int_equal(rig_append_with(&rig, 0, 5, 1, 16384, RIG_OF_ZONE, 8192), SHOAL_OK);
+    rig_sync(&rig, 1);
+    (void)rig_assert_all(&rig, 1);
+}
+
+/* Zeros take their headers' room, in memory and on the disk, whatever their size. */
+static void test_zeros(void **state)
+{
+    (void)state;
+    struct sh_replog_status status;
+    rig.zeros_one_in = 1;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    for (unsigned i = 0; i < 500; i++)
+        append(0, i, i, 10000);
+    rig_sync(&rig, 1);
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.primary_bytes + status.slot_bytes, 4096);
+    assert_int_equal(status.appended_bytes, 0);
+    struct sh_replog_write write = {.local_id = 1,
+                                    .creator = RIG_OWNER,
+                                    .pieces = 1,
+                                    .payload = {NULL, SH_REPLOG_ZEROS_MAX + 1}};
+    assert_int_equal(sh_replog_append(rig.zones[0].zone, &write), SHOAL_ETOOBIG);
+    write.payload.size--;
+    assert_int_equal(sh_replog_append(rig.zones[0].zone, &write), SHOAL_OK);
+    rig.zones[0].chunks[0].size = SH_REPLOG_ZEROS_MAX;
+    rig_sync(&rig, 1);
+    (void)rig_assert_all(&rig, 1);
 }
 
 /* Small batches are packed and written once; later they go to slots, without having been packed again. */
@@ -194,6 +247,7 @@ static void test_opened_again(void **state)
     rig_open(&rig);
     for (unsigned i = 0; i < RIG_ZONES; i++)
         rig_zone_add(&rig, i, 1, 0);
+    rig.zeros_one_in = 3;
     write_at_random(&seed, RIG_ZONES, 5000);
     rig_sync(&rig, RIG_ZONES);
     struct sh_replog_status before, after;
@@ -298,6 +352,15 @@ static void test_limits(void **state)
         rig_write(&rig, 4, 4, 100, 0)};
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_int_equal(sh_replog_append(rig.zones[0].zone, &wrong[i]), SHOAL_EINVAL);
+    write = rig_write(&rig, 3, 4, 50000, 1);
+    write.total++;
+    assert_int_equal(sh_replog_append(rig.zones[0].zone, &write), SHOAL_EINVAL);
+    for (unsigned piece = 1; piece < 4; piece++) { /* the last one ends where the chunk does */
+        write = rig_write(&rig, 3, 4, 50000, piece);
+        write.payload.size -= piece == 3;
+        assert_int_equal(sh_replog_append(rig.zones[0].zone, &write),
+                         piece == 3 ? SHOAL_EINVAL : SHOAL_OK);
+    }
     assert_int_equal(sh_replog_next(rig.zones[0].zone), 10);
     rig_sync(&rig, 1);
     (void)rig_assert_all(&rig, 1);
@@ -336,6 +399,7 @@ static void clean_for_lives(size_t versions_max, uint64_t seed, uint64_t compact
 {
     struct sh_replog_status status;
     rig.config.versions_max = versions_max;
+    rig.zeros_one_in = 5;
     rig_open(&rig);
     for (unsigned life = 0; life < 3; life++) {
         for (unsigned i = 0; i < 3; i++) {
@@ -515,6 +579,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_random, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_pairs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_zeros, setup, teardown),
         cmocka_unit_test_setup_teardown(test_two_levels, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_level, setup, teardown),
         cmocka_unit_test_setup_teardown(test_laps, setup, teardown),

@@ -2,6 +2,7 @@
 #ifndef SH_LOG_REPLOG_TEST_H
 #define SH_LOG_REPLOG_TEST_H
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -15,13 +16,23 @@
 #include "log/version_log.h"
 
 #define RIG __attribute__((unused)) static
-#define RIG_CHUNKS 600u /* of a zone, local IDs from 1 on */
+#define RIG_CHUNKS 600u  /* of a zone, local IDs from 1 on */
+#define RIG_OF_ZONE 592u /* those from there on are records about the zone: their creator is 0 */
 #define RIG_ZONES 8u
-#define RIG_PARTS 60u /* versions of a chunk in pieces that a file has at most */
+#define RIG_PARTS 60u        /* versions of a chunk in pieces that a file has at most */
+#define RIG_ZEROS UINT32_MAX /* in place of a stamp: the payload is zeros */
 #define RIG_CLUSTER 77
 #define RIG_NODE 65
 #define RIG_OWNER 64
 #define RIG_MS UINT64_C(1000000)
+
+/* What an entry says of a chunk. */
+struct rig_fact {
+    unsigned chunk;
+    struct sh_replog_version version;
+    bool is_removal;
+    uint32_t size, stamp;
+};
 
 /* The newest that is known of a chunk; its payload follows from its ID and a stamp. */
 struct rig_chunk {
@@ -33,6 +44,8 @@ struct rig_chunk {
         struct sh_replog_version version;
         uint64_t seen; /* a bit for each piece */
         uint32_t size;
+        bool has_with; /* with its number came this, too */
+        struct rig_fact with;
     } parts[RIG_PARTS];
 };
 
@@ -50,6 +63,7 @@ struct rig {
     struct sh_replog_config config;
     struct sh_replog *log;
     uint64_t now_ns;
+    uint32_t zeros_one_in; /* writes whose stamp this divides are zeros; 0: none */
     void (*step_begin)(struct rig *rig), (*step_end)(struct rig *rig); /* or NULL */
     uint32_t last_lap; /* of the primary log, when the file is read */
     unsigned flushes;  /* of version logs, too */
@@ -128,6 +142,11 @@ RIG void rig_zone_add(struct rig *rig, unsigned zone, uint32_t incarnation, uint
     assert_int_equal(sh_replog_zone_add(rig->log, &config, &rig->zones[zone].zone), SHOAL_OK);
 }
 
+RIG uint16_t rig_creator(unsigned chunk)
+{
+    return chunk < RIG_OF_ZONE ? RIG_OWNER : 0;
+}
+
 /* The stamp, and what follows from it; 4 bytes at least. */
 RIG void rig_payload(uint64_t local_id, uint32_t stamp, uint8_t *into, size_t size)
 {
@@ -144,33 +163,57 @@ RIG unsigned rig_pieces(const struct rig *rig, size_t size)
     return size ? (unsigned)((size + most - 1) / most) : 1;
 }
 
+/* What will be found in place of a stamp. */
+RIG uint32_t rig_stamp(const struct rig *rig, uint32_t stamp, size_t size)
+{
+    return size && rig->zeros_one_in && stamp % rig->zeros_one_in == 0 ? RIG_ZEROS : stamp;
+}
+
 /* A piece of a write of a chunk, or its removal: size 0. Each has the stamp, and bytes of its own. */
 RIG struct sh_replog_write rig_write(const struct rig *rig, unsigned chunk, uint32_t stamp,
                                      size_t size, unsigned piece)
 {
-    static uint8_t payload[1 << 20];
+    static uint8_t payloads[2][1 << 20]; /* of a pair */
+    uint8_t *payload = payloads[chunk >= RIG_OF_ZONE];
     unsigned pieces = rig_pieces(rig, size);
     size_t each = (size + pieces - 1) / pieces, left = size - piece * each;
     struct sh_replog_write write = {.local_id = chunk + 1,
-                                    .creator = RIG_OWNER,
+                                    .creator = rig_creator(chunk),
                                     .is_removal = !size,
                                     .piece = (uint16_t)piece,
                                     .pieces = (uint16_t)pieces,
+                                    .total = pieces > 1 ? (uint32_t)size : 0,
                                     .payload = {payload, left < each ? left : each}};
-    if (size)
+    if (rig_stamp(rig, stamp, size) == RIG_ZEROS)
+        write.payload.at = NULL;
+    else if (size)
         rig_payload(write.local_id + piece, stamp, payload, write.payload.size);
     return write;
 }
 
-/* Appends a write of a chunk, or its removal; steps until there is room. */
-RIG enum shoal_err rig_append(struct rig *rig, unsigned zone, unsigned chunk, uint32_t stamp,
-                              size_t size, bool is_removal)
+RIG void rig_written(struct rig *rig, unsigned zone, unsigned chunk, uint32_t stamp, size_t size)
+{
+    struct rig_chunk *of = &rig->zones[zone].chunks[chunk];
+    of->is_there = true;
+    of->is_removal = !size;
+    of->stamp = rig_stamp(rig, stamp, size);
+    of->size = (uint32_t)size;
+}
+
+#define RIG_ALONE UINT_MAX /* in place of a chunk that is written with another one */
+
+/* Appends a write of a chunk, or its removal, and with it of one about the zone, or RIG_ALONE; steps until there is room. */
+RIG enum shoal_err rig_append_with(struct rig *rig, unsigned zone, unsigned chunk, uint32_t stamp,
+                                   size_t size, unsigned with_chunk, size_t with_size)
 {
     struct rig_zone *of = &rig->zones[zone];
     enum shoal_err err = SHOAL_OK;
-    size = is_removal ? 0 : size;
     for (unsigned piece = 0, tries = 0; piece < rig_pieces(rig, size); tries++) {
-        const struct sh_replog_write write = rig_write(rig, chunk, stamp, size, piece);
+        struct sh_replog_write write = rig_write(rig, chunk, stamp, size, piece), with;
+        if (with_chunk != RIG_ALONE && !piece) {
+            with = rig_write(rig, with_chunk, stamp, with_size, 0);
+            write.with = &with;
+        }
         assert_true(tries < 10000);
         err = sh_replog_append(of->zone, &write);
         if (err && err != SHOAL_EAGAIN)
@@ -179,11 +222,16 @@ RIG enum shoal_err rig_append(struct rig *rig, unsigned zone, unsigned chunk, ui
         if (err)
             rig_step(rig, RIG_MS);
     }
-    of->chunks[chunk].is_there = true;
-    of->chunks[chunk].is_removal = is_removal;
-    of->chunks[chunk].stamp = stamp;
-    of->chunks[chunk].size = (uint32_t)size;
+    rig_written(rig, zone, chunk, stamp, size);
+    if (with_chunk != RIG_ALONE)
+        rig_written(rig, zone, with_chunk, stamp, with_size);
     return SHOAL_OK;
+}
+
+RIG enum shoal_err rig_append(struct rig *rig, unsigned zone, unsigned chunk, uint32_t stamp,
+                              size_t size, bool is_removal)
+{
+    return rig_append_with(rig, zone, chunk, stamp, is_removal ? 0 : size, RIG_ALONE, 0);
 }
 
 /* Steps until all that was appended to these zones is durable. */
@@ -225,6 +273,89 @@ RIG struct rig_loaded rig_load(struct rig *rig, unsigned zone)
         rig_step(rig, RIG_MS);
     }
     return loaded;
+}
+
+/* What a reading of a zone hands out. */
+struct rig_taken {
+    bool is_over, is_again; /* is_again: the last one was not taken */
+    uint64_t end, seed;
+    enum shoal_err err;
+    unsigned agains, twice; /* pieces that came twice */
+    uint64_t last;          /* chunk, that was not taken */
+    struct rig_taken_chunk {
+        bool is_there; /* all of it */
+        uint32_t total, bytes, stamp;
+        uint64_t pieces; /* a bit for each */
+    } chunks[RIG_CHUNKS];
+};
+
+RIG void rig_item_check(const struct sh_replog_item *item, struct rig_taken_chunk *chunk)
+{
+    static uint8_t expected[1 << 20];
+    size_t each = (item->total + item->pieces - 1u) / item->pieces;
+    assert_true(item->piece < item->pieces && item->pieces <= 64);
+    assert_int_equal(item->offset, item->piece * each);
+    assert_true(item->piece + 1 < item->pieces ? item->payload.size == each
+                                               : item->offset + item->payload.size == item->total);
+    bool is_zeros = !item->payload.at;
+    uint32_t stamp = is_zeros ? RIG_ZEROS : sh_load32(item->payload.at);
+    assert_true(!chunk->pieces || (chunk->stamp == stamp && chunk->total == item->total));
+    chunk->stamp = stamp;
+    chunk->total = item->total;
+    if (is_zeros)
+        return;
+    rig_payload(item->local_id + item->piece, stamp, expected, item->payload.size);
+    assert_memory_equal(item->payload.at, expected, item->payload.size);
+}
+
+RIG enum shoal_err rig_on_item(void *arg, struct sh_replog_zone *zone,
+                               const struct sh_replog_item *item)
+{
+    struct rig_taken *taken = arg;
+    (void)zone;
+    assert_true(item->local_id >= 1 && item->local_id <= RIG_CHUNKS && !taken->is_over);
+    assert_int_equal(item->creator, rig_creator((unsigned)item->local_id - 1));
+    assert_true(!taken->is_again || taken->last == item->local_id);
+    taken->is_again = taken->seed && test_draw(&taken->seed) % 100 == 0;
+    taken->last = item->local_id;
+    taken->agains += taken->is_again;
+    if (taken->is_again)
+        return SHOAL_EAGAIN;
+    struct rig_taken_chunk *chunk = &taken->chunks[item->local_id - 1];
+    rig_item_check(item, chunk);
+    uint64_t bit = UINT64_C(1) << item->piece;
+    assert_true(item->pieces > 1 || !chunk->pieces); /* once */
+    taken->twice += (chunk->pieces & bit) != 0;
+    if (!(chunk->pieces & bit))
+        chunk->bytes += (uint32_t)item->payload.size;
+    chunk->pieces |= bit;
+    chunk->is_there = chunk->bytes == chunk->total;
+    return SHOAL_OK;
+}
+
+RIG void rig_on_taken(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err)
+{
+    struct rig_taken *taken = arg;
+    (void)zone;
+    assert_true(!taken->is_over && !taken->is_again);
+    taken->is_over = true;
+    taken->end = end;
+    taken->err = err;
+}
+
+/* Begins to read a zone. seed: of the times when it is not taken at once; 0: always. */
+RIG void rig_take_begin(struct rig *rig, unsigned zone, uint64_t seed, uint64_t rest_max,
+                        struct rig_taken *taken)
+{
+    *taken = (struct rig_taken){.seed = seed};
+    const struct sh_replog_read read = {.range_first = (uint64_t)RIG_OWNER << 48 | 1,
+                                        .range_count = RIG_CHUNKS / 2,
+                                        .rest_max = rest_max,
+                                        .take = rig_on_item,
+                                        .done = rig_on_taken,
+                                        .arg = taken};
+    struct sh_replog_zone *of = sh_replog_zone_find(rig->log, rig_zone_id(zone));
+    assert_int_equal(sh_replog_zone_read(of, &read), SHOAL_OK);
 }
 
 /* --- Reading back ------------------------------------------------------------------------------ */
@@ -290,48 +421,73 @@ RIG struct rig_parts *rig_parts_of(struct rig_chunk *chunk, struct sh_replog_ver
     return NULL;
 }
 
-/* Whether all pieces of the entry's chunk are there; *size_out: how many bytes. */
-RIG bool rig_is_whole(struct rig_chunk *chunk, const struct sh_replog_entry *entry,
-                      uint32_t *size_out)
+RIG void rig_fact_take(struct rig_zone *zone, const struct rig_fact *fact)
 {
-    *size_out = (uint32_t)entry->payload.size;
+    struct rig_chunk *chunk = &zone->chunks[fact->chunk];
+    if (chunk->is_there && !rig_is_newer(fact->version, chunk->version))
+        return;
+    chunk->is_there = true;
+    chunk->is_removal = fact->is_removal;
+    chunk->version = fact->version;
+    chunk->size = fact->size;
+    chunk->stamp = fact->stamp;
+}
+
+/* Whether all pieces of the entry's chunk are there: then *fact has its size. with: what came before it with its number; NULL: nothing.
+ */
+RIG bool rig_is_whole(struct rig_zone *zone, const struct sh_replog_entry *entry,
+                      struct rig_fact *fact, const struct rig_fact *with)
+{
+    if (entry->pieces == 1 && with)
+        rig_fact_take(zone, with);
     if (entry->pieces == 1)
         return true;
-    struct rig_parts *parts = rig_parts_of(chunk, entry->version);
+    struct rig_parts *parts = rig_parts_of(&zone->chunks[fact->chunk], entry->version);
     assert_non_null(parts);
     assert_true(entry->pieces <= 64);
+    if (with) {
+        parts->has_with = true;
+        parts->with = *with;
+    }
     uint64_t bit = UINT64_C(1) << entry->piece, all = ~UINT64_C(0) >> (64 - entry->pieces);
     if (!(parts->seen & bit))
         parts->size += (uint32_t)entry->payload.size;
     parts->seen |= bit;
-    *size_out = parts->size;
+    fact->size = parts->size;
+    if (parts->seen == all && parts->has_with)
+        rig_fact_take(zone, &parts->with);
     return parts->seen == all;
 }
 
 /* What an entry says of its chunk. */
-RIG void rig_entry_take(struct rig_zone *zone, const struct sh_replog_entry *entry)
+RIG struct rig_fact rig_fact_of(struct rig_zone *zone, const struct sh_replog_entry *entry)
 {
     static uint8_t expected[1 << 20];
     assert_true(entry->local_id >= 1 && entry->local_id <= RIG_CHUNKS);
-    assert_int_equal(entry->creator, RIG_OWNER);
-    struct rig_chunk *chunk = &zone->chunks[entry->local_id - 1];
+    unsigned chunk = (unsigned)entry->local_id - 1;
+    assert_int_equal(entry->creator, rig_creator(chunk));
     if (entry->version.epoch > zone->epoch)
         zone->epoch = entry->version.epoch;
-    if (chunk->is_there && !rig_is_newer(entry->version, chunk->version))
-        return;
-    uint32_t stamp = entry->is_removal ? 0 : sh_load32(entry->payload.at);
-    if (!entry->is_removal) {
+    bool is_zeros = !entry->is_removal && !entry->payload.at;
+    uint32_t stamp = is_zeros ? RIG_ZEROS : entry->is_removal ? 0 : sh_load32(entry->payload.at);
+    if (!entry->is_removal && !is_zeros) {
         rig_payload(entry->local_id + entry->piece, stamp, expected, entry->payload.size);
         assert_memory_equal(entry->payload.at, expected, entry->payload.size);
     }
-    uint32_t size;
-    if (!rig_is_whole(chunk, entry, &size))
-        return;
-    chunk->is_there = true;
-    chunk->is_removal = entry->is_removal;
-    chunk->version = entry->version;
-    chunk->size = size;
-    chunk->stamp = stamp;
+    return (struct rig_fact){.chunk = chunk,
+                             .version = entry->version,
+                             .is_removal = entry->is_removal,
+                             .size = (uint32_t)entry->payload.size,
+                             .stamp = stamp};
+}
+
+/* The same of entries of one number, at the last one, or of a piece. with: NULL: it is alone. */
+RIG void rig_entry_take(struct rig_zone *zone, const struct sh_replog_entry *entry,
+                        const struct rig_fact *with)
+{
+    struct rig_fact fact = rig_fact_of(zone, entry);
+    if (rig_is_whole(zone, entry, &fact, with))
+        rig_fact_take(zone, &fact);
 }
 
 /* What spans say: of the zones' lives, or of chunks, by what counts of each life. */
@@ -354,11 +510,19 @@ RIG void rig_spans_take(struct rig *found, struct sh_scan *scan, uint64_t zone_o
                              SHOAL_OK);
         uint64_t end = sh_replog_lives_end(lives, span.life);
         uint64_t at = span.first;
+        bool has_with = false;
+        struct rig_fact with;
         while (!is_of_lives &&
                sh_replog_entry_get(&entries, &span.context, &entry) == SH_REPLOG_ENTRY) {
-            if (is_survivors || at < end)
-                rig_entry_take(&found->zones[zone], &entry);
-            at += entry.piece + 1 == entry.pieces;
+            bool counts = is_survivors || at < end;
+            at += sh_replog_is_last(&entry);
+            if (!counts)
+                continue;
+            if (!entry.is_with_next)
+                rig_entry_take(&found->zones[zone], &entry, has_with ? &with : NULL);
+            else
+                with = rig_fact_of(&found->zones[zone], &entry);
+            has_with = entry.is_with_next;
         }
     }
 }
@@ -388,7 +552,8 @@ RIG unsigned rig_versions_check(struct rig *found, struct sh_bytes bytes, uint64
         while (sh_version_reader_next(&reader, &tuple) == SH_VERSION_TUPLE) {
             for (uint64_t i = tuple.first; i <= tuple.last; i++) {
                 uint64_t local = i & SH_REPLOG_LOCAL_ID_MAX;
-                assert_true(local >= 1 && local <= RIG_CHUNKS && i >> 48 == RIG_OWNER);
+                assert_true(local >= 1 && local <= RIG_CHUNKS &&
+                            i >> 48 == rig_creator((unsigned)local - 1));
                 struct rig_chunk *chunk = &zone->chunks[local - 1];
                 if (tuple.version.epoch > zone->versions_epoch)
                     zone->versions_epoch = tuple.version.epoch;

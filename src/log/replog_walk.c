@@ -10,13 +10,15 @@ void sh_replog_walk_begin(struct sh_replog_walk *walk, const struct sh_replog_li
         .scan = {.bytes = sh_bytes_make(slot + SH_SLOT_HEAD_BYTES, size - SH_SLOT_HEAD_BYTES),
                  .use = use,
                  .mask = UINT64_MAX},
+        .end = UINT64_MAX,
         .broken = SIZE_MAX};
 }
 
 void sh_replog_walk_ring(struct sh_replog_walk *walk, const struct sh_log_file *file,
                          const uint8_t *ring)
 {
-    *walk = (struct sh_replog_walk){.scan = sh_replog_ring_scan(file, ring), .broken = SIZE_MAX};
+    *walk = (struct sh_replog_walk){
+        .scan = sh_replog_ring_scan(file, ring), .end = UINT64_MAX, .broken = SIZE_MAX};
 }
 
 static void break_at(struct sh_replog_walk *walk, size_t at)
@@ -44,6 +46,8 @@ static bool span_next(struct sh_replog_walk *walk)
     walk->from = walk->to = 0;
     walk->counts_before =
         walk->lives ? sh_replog_lives_end(walk->lives, walk->span.life) : UINT64_MAX;
+    if (walk->counts_before > walk->end)
+        walk->counts_before = walk->end;
     return true;
 }
 
@@ -57,10 +61,12 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
     const struct sh_span *span = &walk->span;
     enum sh_replog_got got = sh_replog_entry_get(&walk->entries, &walk->span.context, entry_out);
     if (got == SH_REPLOG_ENTRY) {
-        bool is_last = entry_out->piece + 1 == entry_out->pieces;
+        bool is_last = sh_replog_is_last(entry_out);
         uint64_t sequence = span->first + walk->seen;
         walk->is_void = sequence >= walk->counts_before;
         walk->seen += is_last;
+        if (entry_out->is_with_next) /* takes no place: what follows has it */
+            return SH_REPLOG_WALKED_ENTRY;
         if (walk->from == walk->to)
             walk->from = sh_replog_place(sequence, entry_out->piece);
         walk->to = is_last ? sh_replog_place(sequence + 1, 0)

@@ -61,7 +61,8 @@ static void spans_read(bool is_sealed)
         SH_ASSERT(scan.at >= before + SH_SPAN_HEAD_BYTES && scan.at <= BYTES_MAX);
         SH_ASSERT(sh_reader_left(&entries) <= span.bytes);
         while (sh_replog_entry_get(&entries, &span.context, &entry) == SH_REPLOG_ENTRY)
-            SH_ASSERT(!entry.payload.size || entry.payload.at + entry.payload.size <= entries.end);
+            SH_ASSERT(!sh_replog_entry_stored(&entry) ||
+                      entry.payload.at + entry.payload.size <= entries.end);
     }
     SH_ASSERT(scan.at == BYTES_MAX);
 }

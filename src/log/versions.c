@@ -8,6 +8,7 @@
 
 #define SLOTS_MIN 16
 #define RUNS_MAX 64
+#define RESERVED_MAX 4 /* a table of SLOTS_MIN has so many free when it has doubled */
 /* So many consecutive chunks begin side by side in the table: a batch of ten touches four cache lines, not ten. */
 #define NEIGHBOURS 4
 
@@ -137,16 +138,21 @@ static bool run_take(struct sh_versions *versions, uint64_t chunk)
     return true;
 }
 
+/* Room for so many slots more, which is fewer than there are. */
+static enum shoal_err room_make(struct sh_versions *versions, size_t more)
+{
+    if ((versions->used + more) * 4 <= versions->room * 3)
+        return SHOAL_OK;
+    return versions->room == versions->config.slots_max ? SHOAL_EFULL
+                                                        : resize(versions, versions->room * 2);
+}
+
 static enum shoal_err slot_take(struct sh_versions *versions, uint64_t chunk, uint32_t number,
                                 bool is_removal)
 {
-    if ((versions->used + 1) * 4 > versions->room * 3) {
-        if (versions->room == versions->config.slots_max)
-            return SHOAL_EFULL;
-        enum shoal_err err = resize(versions, versions->room * 2);
-        if (err)
-            return err;
-    }
+    enum shoal_err err = room_make(versions, 1);
+    if (err)
+        return err;
     slot_set(slot_find(versions->slots, versions->room, chunk), chunk, number << 1 | is_removal);
     versions->used++;
     return SHOAL_OK;
@@ -180,6 +186,25 @@ enum shoal_err sh_versions_next(struct sh_versions *versions, uint64_t chunk, bo
     versions->single = is_first ? chunk : 0;
     *number_out = is_first ? 0 : 1;
     return SHOAL_OK;
+}
+
+enum shoal_err sh_versions_reserve(struct sh_versions *versions, const uint64_t *chunks,
+                                   unsigned count, uint32_t *numbers_out)
+{
+    uint32_t numbers[RESERVED_MAX];
+    size_t more = 0;
+    SH_ASSERT(count <= RESERVED_MAX && !versions->is_read);
+    for (unsigned i = 0; i < count; i++) {
+        bool is_removal, is_there = sh_versions_get(versions, chunks[i], &numbers[i], &is_removal);
+        if (is_there && numbers[i] == versions->config.number_max)
+            return SHOAL_EFULL;
+        numbers[i] = is_there ? numbers[i] + 1 : 0;
+        more += !chunk_of(slot_find(versions->slots, versions->room, chunks[i]));
+    }
+    enum shoal_err err = room_make(versions, more);
+    if (!err)
+        memcpy(numbers_out, numbers, count * sizeof *numbers);
+    return err;
 }
 
 bool sh_versions_get(const struct sh_versions *versions, uint64_t chunk, uint32_t *number_out,

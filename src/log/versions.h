@@ -37,6 +37,12 @@ void sh_versions_destroy(struct sh_versions *versions); /* NULL is allowed */
 SHOAL_NODISCARD enum shoal_err sh_versions_next(struct sh_versions *versions, uint64_t chunk,
                                                 bool is_removal, uint32_t *number_out);
 
+/* The numbers that next would give to chunks that differ, which it then finds room for, if nothing else is asked for in between; 4 chunks at
+ * most. EFULL and ENOMEM as above: no number has been given. */
+SHOAL_NODISCARD enum shoal_err sh_versions_reserve(struct sh_versions *versions,
+                                                   const uint64_t *chunks, unsigned count,
+                                                   uint32_t *numbers_out);
+
 /* The last number that was given to a chunk in this epoch. False: none was. */
 bool sh_versions_get(const struct sh_versions *versions, uint64_t chunk, uint32_t *number_out,
                      bool *is_removal_out);

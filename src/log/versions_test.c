@@ -174,9 +174,40 @@ static void runs_are_bounded(void **state)
     sh_versions_destroy(versions);
 }
 
+/* What is reserved is what next gives, whatever the order, and nothing is given before. */
+static void reserved_numbers_are_given(void **state)
+{
+    (void)state;
+    struct sh_versions *versions;
+    const struct sh_versions_config config = {.slots_max = 16, .number_max = 5};
+    assert_int_equal(sh_versions_create(&config, &versions), SHOAL_OK);
+    uint32_t number, numbers[2] = {77, 77};
+    for (uint64_t i = 0; i < 6; i++) {
+        const uint64_t chunks[] = {BASE + 1, BASE + 100 * i};
+        assert_int_equal(sh_versions_reserve(versions, chunks, 2, numbers), SHOAL_OK);
+        assert_true(numbers[0] == i && numbers[1] == 0);
+        assert_int_equal(sh_versions_count(versions), i ? i + 1 : 0);
+        assert_int_equal(sh_versions_next(versions, chunks[1], false, &number), SHOAL_OK);
+        assert_int_equal(number, 0);
+        assert_int_equal(sh_versions_next(versions, chunks[0], false, &number), SHOAL_OK);
+        assert_int_equal(number, i);
+    }
+    const uint64_t last[] = {BASE + 100, BASE + 1};
+    assert_int_equal(sh_versions_reserve(versions, last, 2, numbers), SHOAL_EFULL);
+    for (uint64_t i = 6; sh_versions_count(versions) < 11; i++)
+        assert_int_equal(sh_versions_next(versions, BASE + 100 * i, false, &number), SHOAL_OK);
+    const uint64_t fresh[] = {BASE + 7, BASE + 9, BASE + 100};
+    assert_int_equal(sh_versions_reserve(versions, fresh, 2, numbers), SHOAL_EFULL);
+    assert_int_equal(sh_versions_reserve(versions, fresh + 1, 2, numbers), SHOAL_OK);
+    assert_true(numbers[0] == 0 && numbers[1] == 1);
+    assert_int_equal(sh_versions_count(versions), 11);
+    sh_versions_destroy(versions);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reserved_numbers_are_given),
         cmocka_unit_test(numbers_count_the_writes_of_an_epoch),
         cmocka_unit_test(a_load_takes_no_slots),
         cmocka_unit_test(a_full_table_ends_the_epoch),

@@ -77,12 +77,6 @@ enum shoal_err sh_chunks_remove_one(struct sh_chunks *chunks, uint64_t cid, sh_l
     return sh_store_remove(chunks->store, lid);
 }
 
-/* As clients know the store's errors. */
-static enum shoal_err err_of(enum shoal_err err)
-{
-    return err == SHOAL_EAGAIN ? SHOAL_EDIFFERS : err;
-}
-
 static enum shoal_err change_do(struct sh_chunks *chunks, sh_msg_type type, uint64_t cid,
                                 const struct change *change, uint64_t *old_out)
 {
@@ -97,7 +91,7 @@ static enum shoal_err change_do(struct sh_chunks *chunks, sh_msg_type type, uint
     case SH_CHUNKS_FREE_ONCE:
         return sh_store_unreserve(chunks->store, lid);
     default:
-        return err_of(sh_store_rewrite_do(chunks->store, &change->rewrite));
+        return sh_store_rewrite_do(chunks->store, &change->rewrite);
     }
 }
 
@@ -180,7 +174,7 @@ static void job_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
     }
     if (!is_over && !in->is_ending)
         return;
-    struct sh_once_result result = {.err = err_of(sh_store_rewriting_end(job->rewriting)),
+    struct sh_once_result result = {.err = sh_store_rewriting_end(job->rewriting),
                                     .about = job->cid};
     if (is_over) {
         result_keep(chunks, in->type, &job->id, &result);

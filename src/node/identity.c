@@ -212,17 +212,15 @@ static enum shoal_err write_now(struct sh_identity *identity)
 static enum shoal_err file_read(struct sh_identity *identity, struct record *record_out)
 {
     struct sh_disk *disk = identity->env.disk;
-    enum shoal_err err = sh_disk_open(disk, FILE_NAME, false, &identity->file);
+    int file;
+    enum shoal_err err = sh_disk_open(disk, FILE_NAME, false, &file);
     if (err)
         return err;
-    err = op_begin(identity, SH_DISK_READ);
-    while (!err && !identity->is_done)
-        (void)sh_disk_poll(disk, true);
-    disk->ops->close(disk, identity->file);
-    identity->is_done = false;
-    if (!err)
-        err = identity->op.err;
-    return err ? err : record_get(identity, identity->op.done_bytes, record_out);
+    struct sh_disk_op op = {
+        .kind = SH_DISK_READ, .file = file, .data = identity->bytes, .size = FILE_BYTES};
+    err = sh_disk_do(disk, &op);
+    disk->ops->close(disk, file);
+    return err ? err : record_get(identity, op.done_bytes, record_out);
 }
 
 static void detail_set(const struct sh_identity *identity, enum shoal_err err, char *detail)

@@ -34,27 +34,14 @@ static void random_fill(void *arg, void *into, size_t size)
     memset(into, 7, size);
 }
 
-static void on_done(struct sh_disk_op *op)
-{
-    *(bool *)op->arg = true;
-}
-
 static void file_put(struct sh_disk *disk, uint8_t *bytes, size_t size)
 {
-    bool is_done = false;
     int file;
     if (disk->ops->claim(disk, "identity", &file))
         abort();
-    struct sh_disk_op op = {.kind = SH_DISK_WRITE_SYNC,
-                            .file = file,
-                            .data = bytes,
-                            .size = size,
-                            .done = on_done,
-                            .arg = &is_done};
-    if (size && sh_disk_submit(disk, &op))
+    struct sh_disk_op op = {.kind = SH_DISK_WRITE_SYNC, .file = file, .data = bytes, .size = size};
+    if (size && sh_disk_do(disk, &op))
         abort();
-    while (size && !is_done)
-        (void)sh_disk_poll(disk, true);
     disk->ops->close(disk, file);
 }
 

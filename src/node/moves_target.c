@@ -35,7 +35,8 @@ static void chunks_drop(struct sh_moves *moves, const struct sh_metadata_run *ru
     shoal_nid self = self_of(moves);
     for (size_t i = 0; i < count; i++) {
         for (shoal_cid cid = runs[i].first; cid.v <= runs[i].last.v && chunks > 0; cid.v++) {
-            enum shoal_err err = sh_store_release(moves->config.store, sh_holdings_lid(self, cid));
+            enum shoal_err err =
+                sh_store_hand_back(moves->config.store, sh_holdings_lid(self, cid));
             SH_ASSERT(err == SHOAL_OK); /* nobody else has seen it */
             chunks--;
         }

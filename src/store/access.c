@@ -1,7 +1,7 @@
 /* Reading and writing one chunk. */
 #include "base/assert.h"
 #include "base/hash.h"
-#include "store/store_int.h"
+#include "store/witness_int.h"
 
 /* A reader that failed so often takes the chunk's write bit, so that it is served for certain. */
 #define TRIES 64
@@ -173,11 +173,13 @@ enum shoal_err sh_store_copy_in(struct sh_store *store, shoal_cid cid, struct sh
     enum shoal_err err = sh_store_hold(store, cid, &hold);
     if (err)
         return err;
-    bool fits = data.size == hold.spot.size;
-    if (fits)
+    err = data.size == hold.spot.size ? sh_witness_write(store, cid, hold.spot.size) : SHOAL_ESIZE;
+    if (!err) {
         sh_copy_in(hold.spot.at, data.at, data.size);
-    sh_store_let_go(&hold, fits);
-    return fits ? SHOAL_OK : SHOAL_ESIZE;
+        sh_witness_written(store, cid, &hold.spot);
+    }
+    sh_store_let_go(&hold, !err);
+    return err;
 }
 
 /* The put has been done or not: counts it. */
@@ -201,10 +203,13 @@ enum shoal_err sh_store_put_part(struct sh_store *store, shoal_cid cid, uint32_t
     if (err)
         return err;
     bool fits = offset <= hold.spot.size && data.size <= hold.spot.size - offset;
-    if (fits)
+    err = fits ? sh_witness_write(store, cid, hold.spot.size) : SHOAL_ESIZE;
+    if (!err) {
         sh_copy_in(hold.spot.at + offset, data.at, data.size);
-    sh_store_let_go(&hold, fits);
-    return put_count(store, fits ? SHOAL_OK : SHOAL_ESIZE);
+        sh_witness_written(store, cid, &hold.spot);
+    }
+    sh_store_let_go(&hold, !err);
+    return put_count(store, err);
 }
 
 enum shoal_err sh_store_put_if(struct sh_store *store, shoal_cid cid, struct sh_bytes expected,
@@ -218,9 +223,13 @@ enum shoal_err sh_store_put_if(struct sh_store *store, shoal_cid cid, struct sh_
         err = SHOAL_ESIZE;
     else if (expected.size != data.size ||
              (data.size > 0 && memcmp(hold.spot.at, expected.at, data.size) != 0))
-        err = SHOAL_EAGAIN;
+        err = SHOAL_EDIFFERS;
     else
+        err = sh_witness_write(store, cid, hold.spot.size);
+    if (!err) {
         sh_copy_in(hold.spot.at, data.at, data.size);
+        sh_witness_written(store, cid, &hold.spot);
+    }
     sh_store_let_go(&hold, err == SHOAL_OK);
     return put_count(store, err);
 }
@@ -235,9 +244,13 @@ enum shoal_err sh_store_put_if_hash(struct sh_store *store, shoal_cid cid, uint6
     if (data.size != hold.spot.size)
         err = SHOAL_ESIZE;
     else if (sh_hash64(sh_bytes_make(hold.spot.at, hold.spot.size), 0) != expected)
-        err = SHOAL_EAGAIN;
+        err = SHOAL_EDIFFERS;
     else
+        err = sh_witness_write(store, cid, hold.spot.size);
+    if (!err) {
         sh_copy_in(hold.spot.at, data.at, data.size);
+        sh_witness_written(store, cid, &hold.spot);
+    }
     sh_store_let_go(&hold, err == SHOAL_OK);
     return put_count(store, err);
 }
@@ -251,20 +264,13 @@ enum shoal_err sh_store_add(struct sh_store *store, shoal_cid cid, uint32_t offs
     if (err)
         return err;
     bool fits = offset <= hold.spot.size && width <= hold.spot.size - offset;
-    if (fits) {
-        uint8_t bytes[8];
-        uint8_t *at = hold.spot.at + offset;
-        sh_copy_out(bytes, at, width);
-        uint64_t old = width == 4 ? sh_load32(bytes) : sh_load64(bytes);
-        if (width == 4)
-            sh_store32(bytes, (uint32_t)(old + delta));
-        else
-            sh_store64(bytes, old + delta);
-        sh_copy_in(at, bytes, width);
-        *old_out = old;
+    err = fits ? sh_witness_write(store, cid, hold.spot.size) : SHOAL_ESIZE;
+    if (!err) {
+        *old_out = sh_field_add(hold.spot.at + offset, width, delta);
+        sh_witness_written(store, cid, &hold.spot);
     }
-    sh_store_let_go(&hold, fits);
-    return put_count(store, fits ? SHOAL_OK : SHOAL_ESIZE);
+    sh_store_let_go(&hold, !err);
+    return put_count(store, err);
 }
 
 enum shoal_err sh_store_read(struct sh_store *store, shoal_cid cid,

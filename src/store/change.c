@@ -1,6 +1,6 @@
 /* What changes a group's layout for one chunk: fill, adopt, resize, remove, pin. */
 #include "base/assert.h"
-#include "store/store_int.h"
+#include "store/witness_int.h"
 
 #define PINS_MAX (UINT32_C(1) << 31)
 #define OWN_IDS_MAX (UINT64_C(1) << 40)
@@ -10,6 +10,8 @@ struct content {
     const void *data; /* NULL: zeros */
     uint32_t size;
     uint64_t long_block;
+    struct sh_store_telling
+        *telling; /* by which the witness was told the block; NULL: told at once */
 };
 
 static enum shoal_err content_make(struct sh_store *store, const void *data, uint32_t size,
@@ -35,24 +37,37 @@ static void content_set(struct sh_change *change, unsigned index, const struct c
         sh_change_chunk(change, index, content->size, content->data);
 }
 
+/* The content has been put in place, or not: says so. */
+static void content_tell(struct sh_store *store, shoal_cid cid, enum sh_store_event event,
+                         const struct content *content, enum shoal_err err)
+{
+    if (content->telling)
+        sh_witness_end(store, cid, content->telling, 0, err == SHOAL_OK);
+    else
+        sh_witness_record(store, cid, event, sh_bytes_make(content->data, content->size), err);
+}
+
 /* Makes a chunk where its ID's code is `expected`, else fails with ENOCHUNK. */
 static enum shoal_err content_install(struct sh_store *store, struct sh_group *group, shoal_cid cid,
                                       unsigned expected, const struct content *content,
                                       bool may_dip)
 {
     unsigned index = sh_store_index(cid);
-    enum shoal_err err;
+    enum shoal_err err = SHOAL_OK;
     sh_group_layout_begin(group);
     struct sh_change change;
     sh_change_begin(store, group, &change);
     change.may_dip = may_dip;
-    if (sh_layout_code(&change.before, index) != expected) {
+    if (sh_layout_code(&change.before, index) != expected)
         err = SHOAL_ENOCHUNK;
-    } else {
+    else if (!content->telling)
+        err = sh_witness_admit(store, cid, SH_STORE_MADE, 0, content->size, !content->data);
+    if (!err) {
         if (sh_store_is_own(store, cid))
             sh_idtable_version(&store->table, group);
         content_set(&change, index, content);
         err = sh_group_change(store, group, &change);
+        content_tell(store, cid, SH_STORE_MADE, content, err);
     }
     sh_group_layout_end(group, !err);
     if (err) {
@@ -65,29 +80,35 @@ static enum shoal_err content_install(struct sh_store *store, struct sh_group *g
     return SHOAL_OK;
 }
 
+/* telling: NULL, or the witness has been told the data by it. */
 static enum shoal_err chunk_make(struct sh_store *store, struct sh_group *group, shoal_cid cid,
-                                 unsigned expected, struct sh_bytes data, bool may_dip)
+                                 unsigned expected, struct sh_bytes data, bool may_dip,
+                                 struct sh_store_telling *telling)
 {
     struct content content;
     enum shoal_err err = content_make(store, data.at, (uint32_t)data.size, may_dip, &content);
+    content.telling = telling;
     return err ? err : content_install(store, group, cid, expected, &content, may_dip);
 }
 
 /* Makes the chunk of such a block, which is gone where that fails. */
 static enum shoal_err long_install(struct sh_store *store, struct sh_group *group, shoal_cid cid,
-                                   unsigned expected, uint64_t block, uint32_t size, bool may_dip)
+                                   unsigned expected, struct content *content, bool may_dip)
 {
-    struct content content = {.size = size, .long_block = block};
+    enum shoal_err err = SHOAL_ENOCHUNK;
     if (group)
-        return content_install(store, group, cid, expected, &content, may_dip);
-    content_free(store, &content);
-    return SHOAL_ENOCHUNK;
+        err = content_install(store, group, cid, expected, content, may_dip);
+    else
+        content_free(store, content);
+    sh_witness_end(store, cid, content->telling, 0, false); /* if it was not made */
+    return err;
 }
 
-enum shoal_err sh_long_fill(struct sh_store *store, shoal_cid cid, uint64_t block, uint32_t size)
+enum shoal_err sh_long_fill(struct sh_store *store, shoal_cid cid, uint64_t block, uint32_t size,
+                            struct sh_store_telling *telling)
 {
-    return long_install(store, sh_store_group(store, cid), cid, SH_CODE_RESERVED, block, size,
-                        false);
+    struct content content = {.size = size, .long_block = block, .telling = telling};
+    return long_install(store, sh_store_group(store, cid), cid, SH_CODE_RESERVED, &content, false);
 }
 
 enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
@@ -98,7 +119,8 @@ enum shoal_err sh_store_fill(struct sh_store *store, shoal_cid cid, struct sh_by
     if (!group)
         return SHOAL_ENOCHUNK;
     bool is_zero = sh_store_is_own(store, cid) && shoal_cid_local(cid) == 0;
-    return chunk_make(store, group, cid, is_zero ? SH_CODE_ABSENT : SH_CODE_RESERVED, data, false);
+    return chunk_make(store, group, cid, is_zero ? SH_CODE_ABSENT : SH_CODE_RESERVED, data, false,
+                      NULL);
 }
 
 enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid)
@@ -123,7 +145,7 @@ enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid)
 }
 
 static enum shoal_err adopt_own(struct sh_store *store, shoal_cid cid, struct sh_bytes data,
-                                bool retain)
+                                bool retain, struct sh_store_telling *telling)
 {
     sh_lid lid = {sh_store_place(store, cid)};
     if (lid.v >= OWN_IDS_MAX)
@@ -135,7 +157,7 @@ static enum shoal_err adopt_own(struct sh_store *store, shoal_cid cid, struct sh
     if (retain)
         sh_idpool_retain(store->pool, &lid, 1);
     struct sh_group *group = sh_idtable_find(&store->table, lid.v);
-    err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
+    err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true, telling);
     if (err && retain)
         sh_idpool_unretain(store->pool, &lid, 1);
     if (err && lid.v != 0)
@@ -151,25 +173,32 @@ static enum shoal_err foreign_group(struct sh_store *store, shoal_cid cid,
     return err ? sh_store_short(store, SH_PAGE_BYTES) : SHOAL_OK;
 }
 
-enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+static enum shoal_err adopt_foreign(struct sh_store *store, shoal_cid cid, struct sh_bytes data,
+                                    struct sh_store_telling *telling)
 {
-    if (data.size > store->chunk_bytes_max)
-        return SHOAL_ETOOBIG;
-    if (sh_store_is_own(store, cid))
-        return adopt_own(store, cid, data, false);
     struct sh_group *group;
     enum shoal_err err = foreign_group(store, cid, &group);
     if (!err)
-        err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true);
+        err = chunk_make(store, group, cid, SH_CODE_ABSENT, data, true, telling);
     return err == SHOAL_ENOCHUNK ? SHOAL_EEXIST : err;
 }
 
-enum shoal_err sh_store_adopt_retained(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+enum shoal_err sh_store_adopt_as(struct sh_store *store, shoal_cid cid, struct sh_bytes data,
+                                 bool retain, struct sh_store_telling *telling)
 {
-    SH_ASSERT(sh_store_is_own(store, cid) && sh_store_place(store, cid) != 0);
-    if (data.size > store->chunk_bytes_max)
-        return SHOAL_ETOOBIG;
-    return adopt_own(store, cid, data, true);
+    enum shoal_err err = SHOAL_ETOOBIG;
+    SH_ASSERT(!retain || (sh_store_is_own(store, cid) && sh_store_place(store, cid) != 0));
+    if (data.size <= store->chunk_bytes_max)
+        err = sh_store_is_own(store, cid) ? adopt_own(store, cid, data, retain, telling)
+                                          : adopt_foreign(store, cid, data, telling);
+    if (telling)
+        sh_witness_end(store, cid, telling, 0, false); /* if it has not been ended by being made */
+    return err;
+}
+
+enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
+{
+    return sh_store_adopt_as(store, cid, data, false, NULL);
 }
 
 enum shoal_err sh_chunk_change_begin(struct sh_store *store, shoal_cid cid,
@@ -194,7 +223,7 @@ enum shoal_err sh_chunk_change_begin(struct sh_store *store, shoal_cid cid,
 }
 
 enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, unsigned code,
-                             uint32_t *size_out)
+                             enum sh_store_event event, uint32_t *size_out)
 {
     struct sh_group *group;
     struct sh_change change;
@@ -202,13 +231,15 @@ enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, unsigned cod
     enum shoal_err err = sh_chunk_change_begin(store, cid, &group, &change, &spot);
     if (err)
         return err;
-    if (spot.pins > 0) {
+    err = spot.pins > 0 ? SHOAL_EBUSY : sh_witness_admit(store, cid, event, spot.size, 0, true);
+    if (err) {
         sh_group_layout_end(group, false);
-        return SHOAL_EBUSY;
+        return err;
     }
     sh_change_none(&change, sh_store_index(cid), code);
     err = sh_group_change(store, group, &change);
     SH_ASSERT(err == SHOAL_OK); /* it gets smaller and stays */
+    sh_witness_record(store, cid, event, sh_bytes_make(NULL, 0), SHOAL_OK);
     sh_group_layout_end(group, true);
     if (spot.long_block)
         sh_long_free(store, spot.long_block, spot.size);
@@ -216,17 +247,27 @@ enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, unsigned cod
     return SHOAL_OK;
 }
 
-enum shoal_err sh_store_release(struct sh_store *store, shoal_cid cid)
+static enum shoal_err let_go(struct sh_store *store, shoal_cid cid, enum sh_store_event event)
 {
     uint32_t size;
     unsigned code = sh_store_is_own(store, cid) ? SH_CODE_RESERVED : SH_CODE_ABSENT;
-    enum shoal_err err = sh_store_drop(store, cid, code, &size);
+    enum shoal_err err = sh_store_drop(store, cid, code, event, &size);
     if (err)
         return err;
     struct sh_tally *tally = sh_store_tally(store);
     sh_tally_add(&tally->payload_bytes, -(uint64_t)size);
     sh_tally_add(&tally->removes, 1);
     return SHOAL_OK;
+}
+
+enum shoal_err sh_store_release(struct sh_store *store, shoal_cid cid)
+{
+    return let_go(store, cid, SH_STORE_RELEASED);
+}
+
+enum shoal_err sh_store_hand_back(struct sh_store *store, shoal_cid cid)
+{
+    return let_go(store, cid, SH_STORE_UNMADE);
 }
 
 enum shoal_err sh_store_take_over(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
@@ -236,7 +277,8 @@ enum shoal_err sh_store_take_over(struct sh_store *store, shoal_cid cid, struct 
     if (data.size > store->chunk_bytes_max)
         return SHOAL_ETOOBIG;
     struct sh_group *group = sh_store_group(store, cid);
-    return group ? chunk_make(store, group, cid, SH_CODE_RESERVED, data, true) : SHOAL_ENOCHUNK;
+    return group ? chunk_make(store, group, cid, SH_CODE_RESERVED, data, true, NULL)
+                 : SHOAL_ENOCHUNK;
 }
 
 enum shoal_err sh_store_arriving_begin(struct sh_store *store, shoal_cid cid, uint32_t size,
@@ -263,18 +305,26 @@ enum shoal_err sh_store_arriving_end(struct sh_store *store, struct sh_store_arr
     bool is_own = sh_store_is_own(store, arriving->cid);
     struct sh_group *group = is_own ? sh_store_group(store, arriving->cid) : NULL;
     enum shoal_err err = is_own ? SHOAL_OK : foreign_group(store, arriving->cid, &group);
+    if (!err && sh_store_is_witnessed(store))
+        err = sh_witness_tell(store, arriving->cid, sh_long_bytes(store, arriving->block),
+                              arriving->size, &arriving->telling);
+    if (err == SHOAL_EAGAIN)
+        return err;
     if (err) {
         sh_store_arriving_drop(store, arriving);
         return err;
     }
+    struct content content = {
+        .size = arriving->size, .long_block = arriving->block, .telling = &arriving->telling};
     err = long_install(store, group, arriving->cid, is_own ? SH_CODE_RESERVED : SH_CODE_ABSENT,
-                       arriving->block, arriving->size, true);
+                       &content, true);
     arriving->block = 0;
     return err == SHOAL_ENOCHUNK && !is_own ? SHOAL_EEXIST : err;
 }
 
 void sh_store_arriving_drop(struct sh_store *store, struct sh_store_arriving *arriving)
 {
+    sh_witness_end(store, arriving->cid, &arriving->telling, 0, false);
     if (arriving->block)
         sh_long_free(store, arriving->block, arriving->size);
     arriving->block = 0;
@@ -293,8 +343,8 @@ static void content_copy(struct sh_store *store, const struct sh_spot *spot,
 {
     uint32_t common = spot->size < content->size ? spot->size : content->size;
     if (content->long_block) {
-        sh_copy_in(sh_alloc_at(store->alloc, content->long_block) + SH_LONG_HEADER, spot->at,
-                   common);
+        sh_copy_in(sh_long_bytes(store, content->long_block), spot->at, common);
+        content->data = common > 0 ? sh_long_bytes(store, content->long_block) : NULL;
         return;
     }
     memcpy(room, spot->at, common);
@@ -326,13 +376,16 @@ enum shoal_err sh_store_resize(struct sh_store *store, shoal_cid cid, uint32_t s
     err = sh_chunk_change_begin(store, cid, &group, &change, &spot);
     if (err)
         goto out_free;
-    if (spot.pins > 0) {
+    if (spot.pins > 0)
         err = SHOAL_EBUSY;
-    } else {
+    else
+        err = sh_witness_admit(store, cid, SH_STORE_WRITTEN, spot.size, size, spot.size == 0);
+    if (!err) {
         content_copy(store, &spot, &content, room);
         change.may_dip = size < spot.size;
         content_set(&change, sh_store_index(cid), &content);
         err = sh_group_change(store, group, &change);
+        content_tell(store, cid, SH_STORE_WRITTEN, &content, err);
     }
     sh_group_layout_end(group, !err);
     if (err)

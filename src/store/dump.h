@@ -122,7 +122,8 @@ struct sh_load;
  * created since: until the end, the ID of a chunk that somebody removed is handed out to nobody. (A
  * chunk of another creator has no ID of this store's, so only its owner can bring that chunk here
  * again, by migration, and undoing would remove it. Nodes load none: `own`.) Chunks that others
- * have pinned, and all of them where the disk fails again, stay (sums). The load has up to an
+ * have pinned, and all of them where the disk fails again, stay (sums). Where the store's witness has
+ * no room, a step ends before the chunk, which the next one tries again. The load has up to an
  * eighth of a byte for each ID from the smallest to the largest, beside the store's memory.
  *
  * Here ENONAME when there is no such file; EINVAL for a name that is none; ENOMEM, EIO. */

@@ -5,7 +5,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "store/dump_int.h"
-#include "store/store_int.h"
+#include "store/witness_int.h"
 
 /* What is read at a time: the largest section. */
 #define WINDOW_BYTES (SH_SECTION_HEADER_BYTES + SH_SECTION_BYTES_MAX)
@@ -35,6 +35,9 @@ struct sh_load {
     const struct sh_load_source *source; /* NULL: the file on the disk */
     int file;
     bool is_open, is_canceled, is_over, is_reading;
+    bool is_refused; /* the witness has no room for the chunk at hand, or more is to be told */
+    struct sh_store_telling telling; /* of a large chunk: */
+    shoal_cid told;
     enum shoal_err err;
     shoal_nid own;    /* NONE: chunks keep their whole IDs */
     uint32_t creator; /* of all chunks, with own; ANY: that of the first */
@@ -281,35 +284,50 @@ static enum shoal_err chunk_check(struct sh_load *load, uint64_t cid, uint32_t s
     return SHOAL_OK;
 }
 
+/* Creates a chunk. EAGAIN: later, the same again. */
 static enum shoal_err chunk_create(struct sh_load *load, uint64_t cid, struct sh_bytes data)
 {
-    if (!is_of_pool(load, cid))
-        return sh_store_adopt(load->store, store_cid(load, cid), data);
-    uint64_t bit, *word = made_bit(load, cid, &bit);
-    if (!word)
-        return SHOAL_ECORRUPT; /* the file was another when it was checked */
-    enum shoal_err err = sh_store_adopt_retained(load->store, store_cid(load, cid), data);
+    struct sh_store *store = load->store;
+    shoal_cid at = store_cid(load, cid);
+    uint64_t bit = 0, *word = NULL;
+    bool retain = is_of_pool(load, cid);
+    if (retain) {
+        word = made_bit(load, cid, &bit);
+        if (!word)
+            return SHOAL_ECORRUPT; /* the file was another when it was checked */
+    }
+    enum shoal_err err = SHOAL_OK;
+    load->told = at;
+    if (sh_store_is_witnessed(store) && data.size > SH_STORE_PIECE_BYTES)
+        err = sh_witness_tell(store, at, data.at, (uint32_t)data.size, &load->telling);
     if (!err)
+        err = sh_store_adopt_as(store, at, data, retain,
+                                load->telling.has_begun ? &load->telling : NULL);
+    if (!err && retain)
         *word |= bit;
     return err;
 }
 
 /* Removes a chunk that was created, unless all have been. Others may have removed it already: then
- * its ID is nobody's, since the load retains it. */
-static void chunk_undo(struct sh_load *load, uint64_t cid, uint32_t size)
+ * its ID is nobody's, since the load retains it. EAGAIN: later. */
+static enum shoal_err chunk_undo(struct sh_load *load, uint64_t cid, uint32_t size)
 {
     if (load->undo_left == 0)
-        return;
-    load->undo_left--;
+        return SHOAL_OK;
     uint64_t bit;
     const uint64_t *word = made_bit(load, cid, &bit);
-    if (is_of_pool(load, cid) && !(word && *word & bit))
-        return; /* the file was another when the chunks were created */
-    enum shoal_err err = sh_store_remove(load->store, store_cid(load, cid));
+    enum shoal_err err = SHOAL_EBUSY;
+    /* Else the file was another when the chunks were created. */
+    if (!is_of_pool(load, cid) || (word && *word & bit))
+        err = sh_store_remove(load->store, store_cid(load, cid));
+    if (err == SHOAL_EAGAIN)
+        return err;
+    load->undo_left--;
     if (err && err != SHOAL_ENOCHUNK)
-        return;
+        return SHOAL_OK;
     load->sums.chunks--;
     load->sums.payload_bytes -= size;
+    return SHOAL_OK;
 }
 
 /* bytes means something only where chunks are created. */
@@ -323,13 +341,15 @@ static enum shoal_err chunk_take(struct sh_load *load, uint64_t cid, const uint8
         break;
     case SH_LOAD_CREATING:
         err = chunk_create(load, cid, sh_bytes_make(bytes, size));
-        if (err)
+        if (err && err != SHOAL_EAGAIN)
             chunk_fault(load, err, cid, "a chunk can't be created");
         break;
     default:
-        chunk_undo(load, cid, size);
-        return SHOAL_OK;
+        err = chunk_undo(load, cid, size);
+        load->is_refused = err == SHOAL_EAGAIN;
+        return err;
     }
+    load->is_refused = err == SHOAL_EAGAIN;
     if (!err) {
         load->sums.chunks++;
         load->sums.payload_bytes += size;
@@ -354,14 +374,17 @@ static enum shoal_err chunks_take(struct sh_load *load, unsigned budget, unsigne
             if (load->run_left == 0 || load->run_cid + load->run_left < load->run_cid)
                 return corrupt(load, "a run of chunks makes no sense");
         }
+        const struct sh_reader before = load->r;
         uint32_t size = sh_get32(&load->r);
         const uint8_t *bytes = sh_reader_take(&load->r, size);
         if (!sh_reader_ok(&load->r))
             return corrupt(load, "a chunk is longer than its section");
         *done_inout += SH_DUMP_CHUNK_COST + size;
         enum shoal_err err = chunk_take(load, load->run_cid, bytes, size);
-        if (err)
+        if (err) {
+            load->r = before;
             return err;
+        }
         load->run_cid++;
         load->run_left--;
     }
@@ -386,7 +409,7 @@ static bool pieces_room(struct pieces *pieces, size_t needed)
 static enum shoal_err piece_take(struct sh_load *load)
 {
     struct pieces *pieces = &load->pieces;
-    struct sh_reader *r = &load->r;
+    struct sh_reader *r = &load->r, before = *r;
     uint64_t cid = sh_get64(r);
     uint32_t size = sh_get32(r);
     uint32_t offset = sh_get32(r);
@@ -410,9 +433,13 @@ static enum shoal_err piece_take(struct sh_load *load)
     enum shoal_err err = SHOAL_OK;
     if (pieces->have == size)
         err = chunk_take(load, cid, pieces->bytes, size);
-    if (!err)
-        section_over(load);
-    return err;
+    if (err) { /* where the chunk is refused, its last piece is taken again */
+        pieces->have -= some;
+        load->r = before;
+        return err;
+    }
+    section_over(load);
+    return SHOAL_OK;
 }
 
 static enum shoal_err end_take(struct sh_load *load)
@@ -510,9 +537,16 @@ static void finish(struct sh_load *load)
                 SH_U64("chunk", load->fault.cid.v), SH_U64("chunks_left", load->sums.chunks));
 }
 
+/* The witness hears no more of a chunk of which it was told a part. */
+static void telling_end(struct sh_load *load)
+{
+    sh_witness_end(load->store, load->told, &load->telling, 0, false);
+}
+
 /* A pass can't go on. */
 static void give_up(struct sh_load *load, enum shoal_err err)
 {
+    telling_end(load);
     enum sh_dump_phase phase = load->phase;
     if (phase != SH_LOAD_UNDOING)
         load->err = err;
@@ -602,6 +636,10 @@ unsigned sh_load_step(struct sh_load *load, unsigned budget_bytes)
             if (begins && load->place == IN_SECTION)
                 done += load->section.size / 4;
         }
+        if (err == SHOAL_EAGAIN && load->is_refused) {
+            load->is_refused = false;
+            break;
+        }
         if (err == SHOAL_EAGAIN)
             window_read(load);
         else if (err)
@@ -686,6 +724,7 @@ void sh_load_end(struct sh_load *load)
     while (made_end_some(load) > 0)
         continue;
     sh_vm_release(&load->made);
+    telling_end(load);
     free(load->pieces.bytes);
     free(load->window);
     free(load);

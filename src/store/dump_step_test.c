@@ -67,17 +67,11 @@ static enum shoal_err slow_submit(struct sh_disk *on, struct sh_disk_op *op)
     return SHOAL_OK;
 }
 
-static void note_done(struct sh_disk_op *op)
-{
-    *(bool *)op->arg = true;
-}
-
 /* Does what waits, on the real disk. */
 static void slow_do(struct slow *slow)
 {
     struct sh_disk_op *op = slow->waiting;
     struct sh_disk_op real = *op;
-    bool done = false;
     slow->waiting = NULL;
     if (slow->left == 0) {
         op->err = op->kind == SH_DISK_WRITE ? SHOAL_ENOSPC : SHOAL_EIO;
@@ -86,12 +80,7 @@ static void slow_do(struct slow *slow)
         return;
     }
     slow->left--;
-    real.done = note_done;
-    real.arg = &done;
-    assert_int_equal(sh_disk_submit(disk, &real), SHOAL_OK);
-    while (!done)
-        (void)sh_disk_poll(disk, true);
-    op->err = real.err;
+    op->err = sh_disk_do(disk, &real);
     op->done_bytes = real.done_bytes;
     op->done(op);
 }

@@ -15,8 +15,8 @@
  * with one addition, so that writers of different chunks never wait for each other. Whatever
  * changes codes or block (create, remove, resize, move) sets the layout bit, which keeps new write
  * bits out, and waits until those that are set are gone. A reader takes nothing: it loads the
- * sequence, works, and loads the sequence again. Only the allocator's lock is taken while a bit is
- * held, and its holder never waits for a bit, so that the bits have no rank. A node's steps hold one
+ * sequence, works, and loads the sequence again. Only the allocator's lock and those of the witness are
+ * taken while a bit is held, and their holders never wait for a bit, so that the bits have no rank. A node's steps hold one
  * for a copy of at most SH_STORE_PIECE_BYTES, or of a block and the chunks of a group below that,
  * 100 us; whoever waits for longer waits for a thread without a core, and sleeps (base/lock.h).
  *

@@ -152,7 +152,7 @@ size_t sh_store_remove_multi(struct sh_store *store, const shoal_cid *cids, size
             sh_store_prefetch(store, cids[i], SH_STORE_ENTRY);
         for (size_t i = at; i < at + some; i++) {
             uint32_t size;
-            errs_out[i] = sh_store_drop(store, cids[i], SH_CODE_ABSENT, &size);
+            errs_out[i] = sh_store_drop(store, cids[i], SH_CODE_ABSENT, SH_STORE_REMOVED, &size);
             if (errs_out[i])
                 continue;
             payload += size;

@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "store/store_int.h"
+#include "store/witness_int.h"
 
 #define NONE UINT64_MAX
 
@@ -107,8 +107,37 @@ static bool longs_make(struct sh_store *store, const struct sh_store_wish *wish,
     return true;
 }
 
+/* Some chunks of one group have been made, or have not: tells the witness. */
+static void group_tell(struct sh_store *store, const struct sh_store_wish *wish, size_t at,
+                       size_t count, const shoal_cid *lids, enum shoal_err err)
+{
+    if (!sh_store_is_witnessed(store) || wish->reserve)
+        return;
+    for (size_t i = at; i < at + count; i++)
+        sh_witness_record(store, sh_store_cid(store, SHOAL_NID_NONE, lids[i].v), SH_STORE_MADE,
+                          sh_bytes_make(NULL, wish_size(wish, i)), err);
+}
+
+/* Asks the witness for room for all of them, or none. */
+static enum shoal_err group_admit(struct sh_store *store, const struct sh_store_wish *wish,
+                                  size_t at, size_t count, const shoal_cid *lids)
+{
+    if (!sh_store_is_witnessed(store) || wish->reserve)
+        return SHOAL_OK;
+    for (size_t i = 0; i < count; i++) {
+        enum shoal_err err =
+            sh_witness_admit(store, sh_store_cid(store, SHOAL_NID_NONE, lids[at + i].v),
+                             SH_STORE_MADE, 0, wish_size(wish, at + i), true);
+        if (err) {
+            group_tell(store, wish, at, i, lids, err);
+            return err;
+        }
+    }
+    return SHOAL_OK;
+}
+
 /* Makes some chunks of one group, whose IDs were handed out, and whose long ones have their blocks.
- * EFULL changes nothing, but frees these. */
+ * EFULL, and EAGAIN for lack of room at the witness, change nothing. */
 static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_wish *wish,
                                  size_t at, size_t count, uint32_t expected, const shoal_cid *lids,
                                  struct longs *longs)
@@ -117,6 +146,11 @@ static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_w
     struct sh_group *group = sh_idtable_find(&store->table, lids[at].v);
     SH_ASSERT(group != NULL);
     sh_group_layout_begin(group);
+    enum shoal_err err = group_admit(store, wish, at, count, lids);
+    if (err) {
+        sh_group_layout_end(group, false);
+        return err;
+    }
     sh_idtable_version(&store->table, group);
     struct sh_change change;
     sh_change_begin(store, group, &change);
@@ -131,11 +165,11 @@ static enum shoal_err group_fill(struct sh_store *store, const struct sh_store_w
         else
             sh_change_long(&change, index, &longs->blocks[i]);
     }
-    enum shoal_err err = sh_group_change(store, group, &change);
+    err = sh_group_change(store, group, &change);
+    group_tell(store, wish, at, count, lids, err);
     sh_group_layout_end(group, !err);
-    if (err)
-        longs_free(store, wish, at, longs);
-    longs->count = 0;
+    if (!err)
+        longs->count = 0;
     return err;
 }
 
@@ -153,7 +187,7 @@ static void undo(struct sh_store *store, const struct sh_store_wish *wish, size_
     for (size_t i = 0; i < made; i++) {
         uint32_t size;
         shoal_cid cid = sh_store_cid(store, SHOAL_NID_NONE, lids[i].v);
-        if (sh_store_drop(store, cid, SH_CODE_ABSENT, &size) == SHOAL_OK)
+        if (sh_store_drop(store, cid, SH_CODE_ABSENT, SH_STORE_UNMADE, &size) == SHOAL_OK)
             sh_idpool_give(store->pool, &lids[i], 1);
         else if (!wish->reserve) /* others found it, and counted its removal or will */
             count_one(store, wish_size(wish, i));
@@ -205,8 +239,10 @@ static size_t fill(struct sh_store *store, const struct sh_store_wish *wish, con
         (void)longs_make(store, wish, made, some, &longs, &bytes, err_out);
         if (!*err_out)
             *err_out = group_fill(store, wish, made, some, expected, lids, &longs);
-        if (*err_out)
+        if (*err_out) {
+            longs_free(store, wish, made, &longs);
             break;
+        }
         made += some;
     }
     return made;
@@ -274,6 +310,8 @@ static enum shoal_err make(struct sh_store *store, const struct sh_store_wish *w
         if (!wish->partial || made == 0) {
             /* What was charged for this and never touched is free now; say so to the kernel and
              * the budget alike. */
+            if (err == SHOAL_EAGAIN) /* it is wanted again soon */
+                return err;
             sh_alloc_trim(store->alloc);
             SH_DEBUG("store", "no chunk memory for a batch", SH_U64("chunks", wish->count),
                      SH_U64("payload_bytes", payload));
@@ -478,10 +516,14 @@ static void fill_some(struct sh_store_making *making, size_t most)
             some++;
         if (!longs_make(store, &making->wish, at, some, &making->longs, &bytes, &making->err))
             return;
-        if (!making->err)
-            making->err =
+        enum shoal_err err = making->err;
+        if (!err)
+            err =
                 group_fill(store, &making->wish, at, some, making->expected, lids, &making->longs);
-        if (making->err)
+        if (err == SHOAL_EAGAIN) /* no room at the witness: in a later step, with the same blocks */
+            return;
+        making->err = err;
+        if (err)
             return;
         making->made += some;
     }

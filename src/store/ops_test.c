@@ -131,7 +131,7 @@ static void step_put_if(struct sh_store *store, shoal_cid cid, struct expected *
             store, cid, e->exists ? sh_hash64(sh_bytes_make(e->bytes, size), 0) : 0, bytes);
     if (lie && e->exists)
         e->bytes[size - 1] ^= 1;
-    assert_int_equal(err, !e->exists ? SHOAL_ENOCHUNK : lie ? SHOAL_EAGAIN : SHOAL_OK);
+    assert_int_equal(err, !e->exists ? SHOAL_ENOCHUNK : lie ? SHOAL_EDIFFERS : SHOAL_OK);
     if (!err && size > 0)
         memcpy(e->bytes, bytes.at, size);
 }

@@ -102,14 +102,14 @@ static void test_each_kind(void **state)
                                        .data = sh_bytes_make(a, BIG)};
     assert_int_equal(finish(begin(store, &compare), NULL), SHOAL_OK);
     check(store, cid, a, BIG);
-    assert_int_equal(finish(begin(store, &compare), NULL), SHOAL_EAGAIN);
+    assert_int_equal(finish(begin(store, &compare), NULL), SHOAL_EDIFFERS);
     struct sh_store_rewrite hash = {.kind = SH_STORE_PUT_IF_HASH,
                                     .cid = cid,
                                     .hash = sh_hash64(sh_bytes_make(a, BIG), 0),
                                     .data = sh_bytes_make(b, BIG)};
     assert_int_equal(finish(begin(store, &hash), NULL), SHOAL_OK);
     check(store, cid, b, BIG);
-    assert_int_equal(finish(begin(store, &hash), NULL), SHOAL_EAGAIN);
+    assert_int_equal(finish(begin(store, &hash), NULL), SHOAL_EDIFFERS);
     memset(b + BIG, 0, LARGEST - BIG);
     struct sh_store_rewrite resize = {.kind = SH_STORE_RESIZE, .cid = cid, .size = LARGEST};
     assert_int_equal(finish(begin(store, &resize), NULL), SHOAL_OK);
@@ -249,7 +249,7 @@ static void job_run(struct shared *shared, const struct sh_store_rewrite *rewrit
         others_act(shared);
     enum shoal_err err = sh_store_rewriting_end(rewriting);
     bool is_if = rewrite->kind == SH_STORE_PUT_IF || rewrite->kind == SH_STORE_PUT_IF_HASH;
-    assert_int_equal(err, is_if && shared->writes > 0 ? SHOAL_EAGAIN : SHOAL_OK);
+    assert_int_equal(err, is_if && shared->writes > 0 ? SHOAL_EDIFFERS : SHOAL_OK);
     if (err)
         return;
     if (rewrite->kind == SH_STORE_RESIZE) {

@@ -16,7 +16,7 @@
  * lost against writers several times. Puts to different chunks never wait for each other; creating,
  * removing and resizing a chunk make those of its group of 16 wait for a copy of at most 20 KiB
  * (resizing one of more bytes: of as many). Nothing here blocks on anything but a short lock, and
- * nothing calls back except sh_store_read.
+ * nothing calls back except sh_store_read, and what changes chunks the witness.
  *
  * Reclamation: the reserved address ranges stay mapped for the store's life. A reader that lost a
  * race reads bytes that are something else by now, or zeros where pages went back to the kernel;
@@ -100,7 +100,7 @@ struct sh_store_wish {
     uint32_t size;
     size_t count;
     bool consecutive; /* IDs must follow each other; EFULL when no such run is left */
-    bool partial;     /* stop where memory ends instead of undoing */
+    bool partial;     /* stop where memory, or the witness's room, ends instead of undoing */
     bool reserve;     /* only reserve the IDs: sizes are ignored, chunks do not exist before
                        * sh_store_fill; memory for tables is taken now */
     bool retain;      /* where it succeeds, the caller retains the IDs (below); not with partial */
@@ -129,7 +129,7 @@ SHOAL_NODISCARD enum shoal_err sh_store_making_begin(struct sh_store *store,
 /* Does the next piece: makes or undoes about so many chunks, but zeroes no more than
  * SH_STORE_PIECE_BYTES of long ones, or looks at some sizes (2^15), or takes or gives back as many
  * IDs (consecutive ones are taken all at once), or gives the kernel 2 MiB of what free slots hold.
- */
+ * Where the witness has no room it makes none, and the next step goes on. */
 SHOAL_NODISCARD bool sh_store_making_step(struct sh_store_making *making, size_t chunks_most);
 /* Lets it undo what it has made and fail with that (not EFULL), unless it is about to be over. */
 void sh_store_making_fail(struct sh_store_making *making, enum shoal_err err);
@@ -155,6 +155,9 @@ SHOAL_NODISCARD enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid 
  * taken, as if it was reserved, since the chunk still exists elsewhere. ENOCHUNK; EBUSY while it is
  * pinned. */
 SHOAL_NODISCARD enum shoal_err sh_store_release(struct sh_store *store, shoal_cid cid);
+/* The same of a chunk that was taken over a moment ago, and goes back: no witness refuses it
+ * (SH_STORE_UNMADE). */
+SHOAL_NODISCARD enum shoal_err sh_store_hand_back(struct sh_store *store, shoal_cid cid);
 /* Takes a chunk, own or foreign, that moves here from another node: as sh_store_adopt, but an own
  * ID is one that was let go of, and ENOCHUNK says that it was not. */
 SHOAL_NODISCARD enum shoal_err sh_store_take_over(struct sh_store *store, shoal_cid cid,
@@ -190,8 +193,8 @@ SHOAL_NODISCARD enum shoal_err sh_store_put_part(struct sh_store *store, shoal_c
                                                  uint32_t offset, struct sh_bytes data);
 
 /* Replaces the chunk's bytes if they are `expected` (put_if: byte for byte; put_if_hash: by
- * sh_hash64 with seed 0). EAGAIN when they are not: nothing is changed. ESIZE as in put; an
- * `expected` of another size is EAGAIN. */
+ * sh_hash64 with seed 0). EDIFFERS when they are not: nothing is changed. ESIZE as in put; an
+ * `expected` of another size is EDIFFERS. */
 SHOAL_NODISCARD enum shoal_err sh_store_put_if(struct sh_store *store, shoal_cid cid,
                                                struct sh_bytes expected, struct sh_bytes data);
 SHOAL_NODISCARD enum shoal_err sh_store_put_if_hash(struct sh_store *store, shoal_cid cid,
@@ -213,8 +216,8 @@ SHOAL_NODISCARD enum shoal_err sh_store_remove(struct sh_store *store, shoal_cid
 
 /* Keeps the chunk where it is, and in being, until as many unpins, and says where: an address that
  * is a multiple of 8. The caller may read and write there, unordered with everybody else: gets by
- * others then are whole only as far as the caller's own rules make them. EFULL; ELIMIT at 2^31
- * pins. */
+ * others then are whole only as far as the caller's own rules make them. No witness is told of what
+ * is written there: sh_store_retell does it. EFULL; ELIMIT at 2^31 pins. */
 SHOAL_NODISCARD enum shoal_err sh_store_pin(struct sh_store *store, shoal_cid cid, uint8_t **at_out,
                                             uint32_t *size_out);
 /* EINVAL when it is not pinned. */
@@ -237,7 +240,8 @@ SHOAL_NODISCARD enum shoal_err sh_store_read(struct sh_store *store, shoal_cid c
  * Where that does not work, it is done at once, by the functions above: a write where there is no
  * memory for a second block, or where the chunk is pinned; and anything that others have made start
  * again SH_STORE_TRIES times. The step then takes as long as a copy of the chunk, of
- * chunk_bytes_max at most: 10 to 30 ms for 64 MiB. */
+ * chunk_bytes_max at most: 10 to 30 ms for 64 MiB. With a witness it is never done at once (see
+ * there): no memory for a second block is EFULL, a pinned chunk EBUSY. */
 #define SH_STORE_PIECE_BYTES (UINT32_C(256) << 10)
 /* Into memory that is touched for the first time this takes 50 to 250 us, by machine: a page fault
  * for each 4 KiB. */
@@ -267,6 +271,8 @@ enum sh_store_rewrite_kind {
     SH_STORE_PUT_IF_HASH,
     SH_STORE_RESIZE,
     SH_STORE_FILL,
+    SH_STORE_ADD,
+    SH_STORE_RETELL,
 };
 
 /* One of the functions of these names; which members count, its arguments say. */
@@ -275,15 +281,18 @@ struct sh_store_rewrite {
     shoal_cid cid;
     uint32_t offset;
     uint32_t size;
-    uint64_t hash;
+    unsigned width;
+    uint64_t hash, delta;
     struct sh_bytes expected, data; /* borrowed until the end */
+    uint64_t *old_out;              /* of an addition; borrowed as well */
 };
 struct sh_store_rewriting;
 /* ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_store_rewriting_begin(struct sh_store *store,
                                                         const struct sh_store_rewrite *rewrite,
                                                         struct sh_store_rewriting **rewriting_out);
-/* Does a piece; true: it is over. */
+/* Does a piece; true: it is over. False may also mean that the witness had no room: then the next step
+ * asks it again, so that EAGAIN is never the end of it. */
 SHOAL_NODISCARD bool sh_store_rewriting_step(struct sh_store_rewriting *rewriting);
 /* Frees it, and says what came of it. Before it is over: nothing did, ECANCELED. */
 SHOAL_NODISCARD enum shoal_err sh_store_rewriting_end(struct sh_store_rewriting *rewriting);
@@ -297,6 +306,10 @@ SHOAL_NODISCARD enum shoal_err sh_store_rewrite_do(struct sh_store *store,
 struct sh_store_arriving {
     shoal_cid cid;
     uint32_t size, done;
+    struct sh_store_telling {
+        uint32_t told; /* bytes that the witness has been told */
+        bool has_begun;
+    } telling;
     uint64_t block; /* 0: it is over */
 };
 /* Takes the memory. ETOOBIG, EFULL. */
@@ -306,7 +319,9 @@ SHOAL_NODISCARD enum shoal_err sh_store_arriving_begin(struct sh_store *store, s
 /* Writes the next bytes, no more than are missing. */
 void sh_store_arriving_put(struct sh_store *store, struct sh_store_arriving *arriving,
                            struct sh_bytes data);
-/* Once no byte is missing: makes the chunk. Errors of sh_store_take_over; it is dropped then. */
+/* Once no byte is missing: makes the chunk. Errors of sh_store_take_over; it is dropped then. But
+ * EAGAIN, which only comes where there is a witness, drops nothing: the witness has been told a piece,
+ * or has no room for it, and this is to be called again in a later step. */
 SHOAL_NODISCARD enum shoal_err sh_store_arriving_end(struct sh_store *store,
                                                      struct sh_store_arriving *arriving);
 /* Gives the memory back. Of no effect once it is over. */
@@ -342,6 +357,78 @@ void sh_store_prefetch(const struct sh_store *store, shoal_cid cid, enum sh_stor
  * that come before: 2 bytes to be read for each. */
 bool sh_store_range(struct sh_store *store, shoal_cid from, shoal_cid *first_out,
                     shoal_cid *last_out);
+
+/* --- The witness --------------------------------------------------------------------------- */
+
+/* A witness is told of every change of a chunk, in the order of the changes to that chunk: module
+ * backup is one, which copies each new image to other nodes.
+ *
+ * It is told within the chunk's write section: with the chunk, or its group of 16, held, so that
+ * nobody else changes or reads it meanwhile. A section asks first (admit), then changes, then tells
+ * (record), or says that nothing came of it (cancel); a create may ask for up to 16 chunks of its
+ * group, in a row, before it tells of them in the same order. Sections of different chunks are open
+ * at the same time, in different threads, so between an admit and its record others may come.
+ *
+ * The witness must be quick, must not block and must not call the store; nor may a lock that it takes
+ * be held by anybody who calls the store, or who waits for such a one: a caller waits for the chunk
+ * that the witness's caller holds. Its locks' ranks are above STORE_LEASES.
+ *
+ * Without a witness nothing here happens. With one:
+ *   - What the witness returns from admit, the operation returns, and has changed nothing. EAGAIN, no
+ *     room now, is the store's only EAGAIN (but for that of sh_store_arriving_end). Operations in
+ *     pieces and sh_store_making go on in a later step instead.
+ *   - An image of more than SH_STORE_PIECE_BYTES is told in pieces, which only sh_store_rewriting_* and
+ *     sh_store_arriving_* do. The functions that do all at once (put, put_part, put_if, put_if_hash,
+ *     add, resize, fill, adopt, take_over, retell, and those for several) refuse such a one with ELIMIT,
+ *     changing nothing. Chunks that are removed, and those that are all zeros (created, or resized from
+ *     0 bytes), are told at once, whatever their size.
+ *   - A create of several chunks that fails in the middle removes those that it has made, and
+ *     sh_store_hand_back one; the witness cannot refuse that (SH_STORE_UNMADE).
+ *   - Reserving an ID, pinning a chunk, moving its block, and a write through a pin change no chunk:
+ *     nobody is told. */
+enum sh_store_event {
+    SH_STORE_MADE,     /* created, filled, adopted or taken over */
+    SH_STORE_WRITTEN,  /* another image, maybe of another size; or the same, retold */
+    SH_STORE_REMOVED,  /* and its ID may be another chunk's from now on */
+    SH_STORE_RELEASED, /* it is another node's now */
+    SH_STORE_UNMADE,   /* removed, as the create or move that made it fails */
+};
+
+struct sh_store_witness {
+    /* Before anything has changed: is there room for an image of so many bytes, 0 for a removal, in the place
+     * of one of size_before, 0 of a chunk that is made? Each OK
+     * is followed by one record or cancel, in the same thread and section. Of SH_STORE_UNMADE it must
+     * be OK. */
+    enum shoal_err (*admit)(void *arg, shoal_cid cid, enum sh_store_event event,
+                            uint32_t size_before, uint32_t size);
+    /* It has happened, and nobody has seen it yet. The image is all of the chunk's bytes, stable during
+     * the call; at NULL with a size, as many zeros; nothing of a removal. */
+    void (*record)(void *arg, shoal_cid cid, enum sh_store_event event, struct sh_bytes image);
+    /* Instead of record: it failed after all. */
+    void (*cancel)(void *arg, shoal_cid cid, enum sh_store_event event, uint32_t size);
+    /* A large image is about to be told in pieces. From OK to pieces_end the witness admits no other
+     * change of this chunk, but SH_STORE_UNMADE, and none of any chunk of which it wants to keep the
+     * order with this one. What it has admitted before may still be recorded. Called from no section;
+     * EAGAIN: later. */
+    enum shoal_err (*pieces_begin)(void *arg, shoal_cid cid, uint32_t size_before, uint32_t size);
+    /* The next bytes, at most SH_STORE_STEP_BYTES, in order and without a gap. EAGAIN: later, the same
+     * again. The last ones stay until pieces_end says that it was made. The chunk may be held. */
+    enum shoal_err (*piece)(void *arg, shoal_cid cid, uint32_t offset, struct sh_bytes bytes,
+                            bool is_last);
+    /* Made: within the section in which that image becomes the chunk's, before anybody sees it, and
+     * after the last piece. Else, at any time, even after the last piece: none of it counts. */
+    void (*pieces_end)(void *arg, shoal_cid cid, uint32_t size_before, bool is_made);
+    void *arg;
+};
+/* Before other threads use the store. Copies the struct, and keeps its arg until the store's end or
+ * another witness; NULL: nobody is told, as at first. Chunks that are there already are not told of:
+ * sh_store_retell. */
+void sh_store_witness_set(struct sh_store *store, const struct sh_store_witness *witness);
+
+/* Tells the witness of a chunk as it is (SH_STORE_WRITTEN), though nothing has changed: to copy what was
+ * there before, or was written through a pin. ENOCHUNK, ELIMIT: a large one is retold by rewriting it
+ * (SH_STORE_RETELL), which needs no second block, and may be pinned. */
+SHOAL_NODISCARD enum shoal_err sh_store_retell(struct sh_store *store, shoal_cid cid);
 
 /* --- Memory -------------------------------------------------------------------------------- */
 

@@ -41,7 +41,8 @@ struct sh_store {
     struct sh_idtable table;
     struct sh_foreign foreign;
     struct sh_alloc *alloc;
-    struct sh_ready *ready; /* NULL: huge pages are touched where they are used */
+    const struct sh_store_witness *witness; /* NULL: none; else witness_own */
+    struct sh_ready *ready;                 /* NULL: huge pages are touched where they are used */
     struct sh_idpool *pool;
     _Atomic uint32_t nid;
     uint32_t chunk_bytes_max;
@@ -52,6 +53,7 @@ struct sh_store {
     struct sh_budget budget;
     struct sh_defrag defrag;
     _Atomic uint64_t longs_made; /* blocks of long chunks, ever */
+    struct sh_store_witness witness_own;
     struct sh_tally tallies[SH_STORE_TALLIES];
 };
 
@@ -182,14 +184,20 @@ void sh_long_write(struct sh_store *store, uint64_t block, uint32_t at, const vo
 /* Both: of these bytes, or of zeros where data is NULL. EFULL. */
 SHOAL_NODISCARD enum shoal_err sh_long_make(struct sh_store *store, const void *data, uint32_t size,
                                             bool may_dip, uint64_t *offset_out);
-/* Makes the chunk of a reserved ID of such a block, which it takes. As sh_store_fill. */
+/* Makes the chunk of a reserved ID of such a block, which it takes, and whose bytes the witness, if
+ * there is one, has been told; that ends. As sh_store_fill. */
 SHOAL_NODISCARD enum shoal_err sh_long_fill(struct sh_store *store, shoal_cid cid, uint64_t block,
-                                            uint32_t size);
+                                            uint32_t size, struct sh_store_telling *telling);
 void sh_long_free(struct sh_store *store, uint64_t offset, uint32_t size);
 
 static inline _Atomic uint64_t *sh_long_header(const struct sh_store *store, uint64_t offset)
 {
     return (_Atomic uint64_t *)(void *)sh_alloc_at(store->alloc, offset);
+}
+
+static inline uint8_t *sh_long_bytes(const struct sh_store *store, uint64_t offset)
+{
+    return sh_alloc_at(store->alloc, offset) + SH_LONG_HEADER;
 }
 
 /* What says whether a long chunk is as it was: no two blocks are made with the same, and each write
@@ -230,11 +238,28 @@ SHOAL_NODISCARD enum shoal_err sh_store_copy_out(struct sh_store *store, shoal_c
                                                  size_t room, uint32_t *size_out);
 SHOAL_NODISCARD enum shoal_err sh_store_copy_in(struct sh_store *store, shoal_cid cid,
                                                 struct sh_bytes data);
-/* As sh_store_adopt, of an own ID but 0, which the caller retains where it succeeds. */
-SHOAL_NODISCARD enum shoal_err sh_store_adopt_retained(struct sh_store *store, shoal_cid cid,
-                                                       struct sh_bytes data);
-/* code: what the ID's becomes, SH_CODE_ABSENT or SH_CODE_RESERVED. */
+/* As sh_store_adopt. retain: of an own ID but 0, which the caller retains where it succeeds. telling: the
+ * witness has been told the bytes, which ends here where it has begun; or NULL. */
+SHOAL_NODISCARD enum shoal_err sh_store_adopt_as(struct sh_store *store, shoal_cid cid,
+                                                 struct sh_bytes data, bool retain,
+                                                 struct sh_store_telling *telling);
+/* code: what the ID's becomes, SH_CODE_ABSENT or SH_CODE_RESERVED; event: what the witness is told. */
 SHOAL_NODISCARD enum shoal_err sh_store_drop(struct sh_store *store, shoal_cid cid, unsigned code,
-                                             uint32_t *size_out);
+                                             enum sh_store_event event, uint32_t *size_out);
+
+/* Adds to a field of width 4 or 8 bytes in the store's memory, which the caller holds; returns what was
+ * there. */
+static inline uint64_t sh_field_add(uint8_t *at, unsigned width, uint64_t delta)
+{
+    uint8_t bytes[8];
+    sh_copy_out(bytes, at, width);
+    uint64_t old = width == 4 ? sh_load32(bytes) : sh_load64(bytes);
+    if (width == 4)
+        sh_store32(bytes, (uint32_t)(old + delta));
+    else
+        sh_store64(bytes, old + delta);
+    sh_copy_in(at, bytes, width);
+    return old;
+}
 
 #endif

@@ -34,17 +34,10 @@ static void step(void)
     check(sh_replog_trouble(log_), "step");
 }
 
-static void write_piece(struct sh_replog_zone *zone, uint16_t creator, uint64_t local_id,
-                        struct sh_bytes payload, uint16_t piece, uint16_t pieces)
+static void append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
 {
-    const struct sh_replog_write write = {.local_id = local_id,
-                                          .creator = creator,
-                                          .is_removal = !payload.size,
-                                          .piece = piece,
-                                          .pieces = pieces,
-                                          .payload = payload};
     enum shoal_err err;
-    while ((err = sh_replog_append(zone, &write)) == SHOAL_EAGAIN)
+    while ((err = sh_replog_append(zone, write)) == SHOAL_EAGAIN)
         step();
     check(err, "append");
 }
@@ -58,8 +51,14 @@ static void write_chunk(struct sh_replog_zone *zone, uint16_t creator, uint64_t 
     memset(payload, fill, size);
     for (uint16_t i = 0; i < pieces; i++) {
         size_t at = i * most, left = size - at;
-        write_piece(zone, creator, local_id, sh_bytes_make(payload + at, left < most ? left : most),
-                    i, pieces);
+        append(zone, &(struct sh_replog_write){
+                         .local_id = local_id,
+                         .creator = creator,
+                         .is_removal = !size,
+                         .piece = i,
+                         .pieces = pieces,
+                         .total = pieces > 1 ? (uint32_t)size : 0,
+                         .payload = sh_bytes_make(payload + at, left < most ? left : most)});
     }
 }
 
@@ -112,6 +111,17 @@ static void fill(void)
     write_chunk(first, 64, 300, 0x44, LARGE);
     write_chunk(second, 65, 1, 0x55, 10);
     write_chunk(second, 64, 1000, 0x66, 10);
+    /* A pair, of which one is zeros. */
+    static const uint8_t bytes[10] = {0x77};
+    const struct sh_replog_write with = {.local_id = 1001,
+                                         .creator = 64,
+                                         .pieces = 1,
+                                         .payload = sh_bytes_make(bytes, sizeof bytes)};
+    append(second, &(struct sh_replog_write){.local_id = 2,
+                                             .creator = 65,
+                                             .pieces = 1,
+                                             .payload = sh_bytes_make(NULL, 100),
+                                             .with = &with});
     settle(first);
     settle(second);
 }

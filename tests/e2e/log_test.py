@@ -55,7 +55,7 @@ class Log(harness.Case):
         self.assertEqual(first["lives"], [{"life": 1, "first": 0}])
         self.assertGreaterEqual(first["entries"], 254)
         self.assertGreater(first["versions_tuples"], 0)
-        self.assertEqual((second["zone"], second["whole"]), ("65:2", 2))
+        self.assertEqual((second["zone"], second["whole"]), ("65:2", 3))
         self.assertEqual(sum(zone["slots"] for zone in info["zones"]), info["slots_used"])
         text = self.log("info", folder)
         self.assertIn("Log of node 66 in the cluster 4711, format 1", text)
@@ -88,8 +88,24 @@ class Log(harness.Case):
         old = [row for row in rows if row["standing"] == "superseded"]
         self.assertEqual({row["chunk"] for row in old}, {f"64:{local}" for local in range(1, 51)})
         self.assertEqual({row["first_bytes"][:2] for row in old}, {"11", "22"})
-        pieces = {row["piece"]: row["size"] for row in rows if row["chunk"] == "64:300"}
-        self.assertEqual(sum(pieces.values()), 40000)
+        pieces = {row["piece"]: row for row in rows if row["chunk"] == "64:300"}
+        end = 0
+        for number in range(len(pieces)):
+            row = pieces[number]
+            self.assertEqual((row["offset"], row["total"], row["pieces"]), (end, 40000, len(pieces)))
+            end += row["size"]
+        self.assertEqual(end, 40000)
+        # A pair has one number, and zeros have no bytes.
+        rows = [json.loads(line) for line in
+                self.log("dump", folder, "--zone", "65:2", "--json").splitlines()]
+        number = {row["chunk"]: row["sequence"] for row in rows}
+        self.assertEqual(number, {"65:1": 0, "64:1000": 1, "64:1001": 2, "65:2": 2})
+        self.assertEqual({row["chunk"] for row in rows if row["with_next"]}, {"64:1001"})
+        zeros = {row["chunk"]: (row["size"], row["first_bytes"]) for row in rows if row["zeros"]}
+        self.assertEqual(zeros, {"65:2": (100, "")})
+        self.assertEqual({row["standing"] for row in rows}, {"current"})
+        self.assertEqual(self.log("dump", folder, "--zone", "65:2", "--chunk", "65:2")
+                         .splitlines()[-1].split()[-1], "zeros")
         one = self.log("dump", folder, "--zone", "65:2", "--chunk", "64:1000").splitlines()
         self.assertEqual(len(one), 2)
         self.assertRegex(one[1], r"^64:1000 +1\.0 current .* 10 +1 .*(66){10}$")

@@ -1,0 +1,144 @@
+/* A zone's changes, in their order, until its backups have taken them.
+ *
+ *   store's write section ──► admit, record ──► [block][block][block] ──► cursor of each backup
+ *
+ * An entry is a chunk's new image, so many zeros, or its removal. It gets the next sequence number of the zone when it is
+ * recorded. An image of more than SH_BACKLOG_PIECE_BYTES (zeros: of SH_BACKLOG_ZEROS_BYTES) is cut to pieces, which follow each other and have one number, as the
+ * two entries of a pair have. Room is asked for before a chunk is changed, and never refused afterwards.
+ *
+ * Memory: blocks of 16 KiB from a pool that many backlogs share; a backlog that all have read has none.
+ * Threads: any may admit and record. A cursor is used by one at a time. docs/backup.md */
+#ifndef SH_BACKUP_BACKLOG_H
+#define SH_BACKUP_BACKLOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/lock.h"
+#include "shoal/err.h"
+
+#define SH_BACKLOG_BLOCK_BYTES (16u << 10)
+#define SH_BACKLOG_PIECE_BYTES (32u << 10)
+#define SH_BACKLOG_ZEROS_BYTES (8u << 20)
+#define SH_BACKLOG_HEAD_BYTES 22
+#define SH_BACKLOG_CURSORS_MAX 4
+#define SH_BACKLOG_NOTE_MAX 64
+
+struct sh_backlog_pool;
+struct sh_backlog_block;
+
+/* ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_backlog_pool_create(size_t blocks,
+                                                      struct sh_backlog_pool **pool_out);
+/* No backlog uses it any more. NULL is allowed. */
+void sh_backlog_pool_destroy(struct sh_backlog_pool *pool);
+/* Blocks that no backlog has. Any thread. */
+size_t sh_backlog_pool_left(struct sh_backlog_pool *pool);
+
+enum sh_backlog_kind {
+    SH_BACKLOG_IMAGE,
+    SH_BACKLOG_ZEROS, /* an image of so many bytes, all 0 */
+    SH_BACKLOG_REMOVAL,
+    SH_BACKLOG_ABANDON, /* the pieces of a chunk that came are not followed by the others */
+};
+
+struct sh_backlog_entry {
+    uint64_t local_id;
+    uint16_t creator;
+    uint8_t kind;           /* enum sh_backlog_kind */
+    bool with_next;         /* the next entry has the same number: both count or neither */
+    uint16_t piece, pieces; /* of an image: its place, from 0, of how many; 0, 1: it is whole */
+    uint32_t size;          /* of the image, the piece or the zeros */
+    uint32_t total;         /* of all pieces together */
+    const uint8_t *at;      /* of an image or a piece; read: until the next read or take */
+};
+
+struct sh_backlog_cursor {
+    struct sh_backlog *backlog;     /* NULL: it is in use nowhere */
+    struct sh_backlog_block *block; /* that holds `at`; NULL: to be looked up */
+    uint64_t at, end;  /* bytes: where the next entry begins; up to where some are known to be */
+    uint64_t sequence; /* of the next entry */
+    uint64_t taken;    /* under the backlog's lock: what lies before it is not needed any more */
+};
+
+struct sh_backlog {
+    struct sh_spin lock; /* guards all of it */
+    struct sh_backlog_pool *pool;
+    struct sh_backlog_block *first, *last; /* NULL: it has none */
+    uint64_t end;                          /* bytes recorded since ever */
+    uint64_t reserved;                     /* admitted, and not recorded yet */
+    uint64_t room_end;                     /* where the last block ends */
+    uint64_t window; /* most bytes that are recorded or reserved and not taken */
+    uint64_t next;   /* number of the next write */
+    bool is_held;    /* a chunk comes in pieces: nothing else is admitted */
+    bool has_pieces; /* and some were recorded */
+    struct sh_backlog_cursor *cursors[SH_BACKLOG_CURSORS_MAX];
+};
+
+/* next: number of the first write. window: at least 1 MiB. */
+void sh_backlog_init(struct sh_backlog *backlog, struct sh_backlog_pool *pool, uint64_t window,
+                     uint64_t next);
+/* Gives its blocks back. Nobody uses it, or a cursor of it, any more. */
+void sh_backlog_end(struct sh_backlog *backlog);
+
+/* How many bytes each piece of an image has, or of zeros, but for the last one. */
+static inline uint32_t sh_backlog_piece_bytes(bool is_zeros)
+{
+    return is_zeros ? SH_BACKLOG_ZEROS_BYTES : SH_BACKLOG_PIECE_BYTES;
+}
+
+static inline uint16_t sh_backlog_pieces(bool is_zeros, uint32_t size)
+{
+    return size ? (uint16_t)((size - 1) / sh_backlog_piece_bytes(is_zeros) + 1) : 1;
+}
+
+/* Bytes of a backlog that an image of so many bytes takes, or so many zeros, or, 0 zeros, a removal. */
+static inline uint64_t sh_backlog_bytes(bool is_zeros, uint32_t size)
+{
+    return (uint64_t)sh_backlog_pieces(is_zeros, size) * SH_BACKLOG_HEAD_BYTES +
+           (is_zeros ? 0 : size);
+}
+
+/* Takes room for entries of so many bytes. EAGAIN: there is none now, or a chunk comes in pieces. */
+SHOAL_NODISCARD enum shoal_err sh_backlog_admit(struct sh_backlog *backlog, uint64_t bytes);
+/* Gives room back that nothing was recorded in. */
+void sh_backlog_cancel(struct sh_backlog *backlog, uint64_t bytes);
+/* Records an entry for which room was taken, an image of any size, in pieces where it has many; returns its number. note: NULL, or an image of at most
+ * SH_BACKLOG_NOTE_MAX bytes that comes before and has the same number; its room was taken, too. */
+uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_entry *note,
+                           const struct sh_backlog_entry *entry);
+
+/* A chunk's pieces will be recorded one by one: nothing else is admitted until the hold ends. Takes room for a note of so many bytes, or for
+ * none: 0. EAGAIN: there is room that was taken and
+ * not recorded in yet, another chunk comes in pieces, or there is no room now. */
+SHOAL_NODISCARD enum shoal_err sh_backlog_hold(struct sh_backlog *backlog, uint32_t note);
+/* Takes room for a piece and records it, all pieces but the last one. EAGAIN: there is no room now. */
+SHOAL_NODISCARD enum shoal_err sh_backlog_piece(struct sh_backlog *backlog,
+                                                const struct sh_backlog_entry *piece);
+/* Takes room for the last piece. EAGAIN: there is none now. */
+SHOAL_NODISCARD enum shoal_err sh_backlog_last(struct sh_backlog *backlog, uint32_t size);
+/* Ends the hold with the last piece, for which room was taken, and a note that is the write behind it, or NULL; returns the number of the
+ * last of them. */
+uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog_entry *last,
+                             const struct sh_backlog_entry *note);
+/* Ends the hold: the pieces that were recorded are abandoned, and the chunk is what it was. */
+void sh_backlog_hold_abandon(struct sh_backlog *backlog);
+
+/* The cursor begins where the backlog ends now. At most SH_BACKLOG_CURSORS_MAX at a time. */
+void sh_backlog_attach(struct sh_backlog *backlog, struct sh_backlog_cursor *cursor);
+void sh_backlog_detach(struct sh_backlog_cursor *cursor);
+/* The next entry, with its number; false: there is none. scratch: SH_BACKLOG_PIECE_BYTES, used where an image lies in
+ * two blocks. */
+bool sh_backlog_read(struct sh_backlog_cursor *cursor, struct sh_backlog_entry *entry_out,
+                     uint64_t *number_out, uint8_t *scratch);
+/* Nothing was read since the cursor was like that; no take in between. */
+void sh_backlog_unread(struct sh_backlog_cursor *cursor, const struct sh_backlog_cursor *before);
+/* All that the cursor has read was taken: gives the blocks back that no cursor needs, so that more is admitted. Returns whether it
+ * gave some. */
+bool sh_backlog_take(struct sh_backlog_cursor *cursor);
+/* Number of the next write. */
+uint64_t sh_backlog_next(struct sh_backlog *backlog);
+
+#endif

@@ -1,0 +1,323 @@
+#include "backup/backup.h"
+
+#include <stdlib.h>
+
+#include "backup/backup_int.h"
+#include "base/assert.h"
+#include "base/log.h"
+
+#define WINDOW_MIN (UINT64_C(1) << 20)
+#define DRAIN_ENTRIES 256u /* of one zone in a step */
+#define ZONE_AGAIN_NS UINT64_C(1000000000)
+
+/* All that a backup has which does back up. */
+static enum shoal_err windows_make(struct sh_backup *backup)
+{
+    backup->window = backup->config.window_bytes / 4;
+    if (backup->window < WINDOW_MIN)
+        backup->window = WINDOW_MIN;
+    enum shoal_err err = sh_zones_make(&backup->zones);
+    if (!err)
+        err = sh_backlog_pool_create(4 * backup->window / SH_BACKLOG_BLOCK_BYTES, &backup->pool);
+    backup->guards = calloc(SH_GUARDS, sizeof *backup->guards);
+    backup->scratch = malloc(SH_BACKLOG_PIECE_BYTES);
+    return err || (backup->guards && backup->scratch) ? err : SHOAL_ENOMEM;
+}
+
+enum shoal_err sh_backup_create(const struct sh_backup_config *config,
+                                struct sh_backup **backup_out)
+{
+    struct sh_backup *backup = calloc(1, sizeof *backup);
+    if (!backup)
+        return SHOAL_ENOMEM;
+    SH_ASSERT(config->nid.v && config->wake);
+    backup->config = *config;
+    sh_spin_init(&backup->waits_lock, SH_LOCK_BACKUP_WAITS);
+    sh_lock_init(&backup->zones.lock, SH_LOCK_BACKUP);
+    enum shoal_err err = config->window_bytes ? windows_make(backup) : SHOAL_OK;
+    if (err) {
+        sh_backup_destroy(backup);
+        return err;
+    }
+    *backup_out = backup;
+    return SHOAL_OK;
+}
+
+void sh_backup_destroy(struct sh_backup *backup)
+{
+    if (!backup)
+        return;
+    if (backup->log)
+        sh_store_witness_set(backup->config.store, NULL);
+    sh_zones_end(&backup->zones);
+    sh_backlog_pool_destroy(backup->pool);
+    free(backup->guards);
+    free(backup->scratch);
+    free(backup);
+}
+
+/* --- Zones in the log -------------------------------------------------------------------------- */
+
+static uint64_t log_id(const struct sh_backup *backup, uint64_t number)
+{
+    return (uint64_t)backup->config.nid.v << 48 | number;
+}
+
+static struct sh_zone *zone_of(struct sh_backup *backup, const struct sh_replog_zone *logged)
+{
+    return backup->zones.all[sh_replog_zone_id(logged) & SH_LOCAL_IDS];
+}
+
+void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
+{
+    sh_zone_acked(zone_of(arg, zone), SH_LEVEL_REPLICATED, sequence);
+}
+
+void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
+{
+    sh_zone_acked(zone_of(arg, zone), SH_LEVEL_REPLICATED, sequence);
+    sh_zone_acked(zone_of(arg, zone), SH_LEVEL_DURABLE, sequence);
+}
+
+/* Adds a zone to the log, where chunks are expected from that one on. */
+static enum shoal_err log_add(struct sh_backup *backup, struct sh_replog *log, struct sh_zone *zone,
+                              uint64_t first_chunk)
+{
+    const struct sh_backup_config *config = &backup->config;
+    const struct sh_replog_zone_config added = {
+        .id = log_id(backup, zone->number),
+        .owner = config->nid.v,
+        .incarnation = 1,
+        .first = sh_backlog_next(&zone->backlog),
+        .bytes_max = 2 * config->zone_bytes,
+        .range_first = first_chunk,
+        .range_count = config->zone_bytes / (64 + SH_ZONE_CHUNK_BYTES),
+        .rest_max = 65536,
+    };
+    return sh_replog_zone_add(log, &added, &zone->log);
+}
+
+enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *log,
+                                    uint64_t number, const struct sh_zone_claim *claims,
+                                    size_t count, uint64_t live_bytes, uint64_t next)
+{
+    struct sh_zone *zone;
+    enum shoal_err err = sh_zone_make(backup, number, next, &zone);
+    for (size_t i = 0; !err && i < count; i++)
+        err = sh_zone_claimed(zone, &claims[i]);
+    if (!err)
+        err = log_add(backup, log, zone, count ? claims[0].first : 0);
+    if (err)
+        return err;
+    atomic_init(&zone->live, live_bytes);
+    if (!backup->zones.open)
+        backup->zones.open = zone; /* the newest one; the others fill up as IDs are used again */
+    return SHOAL_OK;
+}
+
+void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log)
+{
+    backup->log = log;
+    sh_backup_witness_set(backup);
+    backup->config.wake(backup->config.arg);
+}
+
+/* Makes the zone that will be the open one next. */
+static unsigned spare_make(struct sh_backup *backup, uint64_t now_ns)
+{
+    struct sh_zones *zones = &backup->zones;
+    struct sh_zone *zone;
+    if (zones->spare || now_ns < backup->zone_again_ns)
+        return 0;
+    uint64_t wanted = sh_store_ids_wanted(backup->config.store);
+    uint64_t first = (uint64_t)backup->config.nid.v << 48 | (wanted & SH_LOCAL_IDS);
+    enum shoal_err err = sh_zone_make(backup, zones->end, 1, &zone);
+    if (!err) {
+        err = log_add(backup, backup->log, zone, first);
+        if (err)
+            sh_zone_unmake(zone);
+    }
+    backup->zone_again_ns = err ? now_ns + ZONE_AGAIN_NS : 0;
+    if (err && !atomic_load(&backup->no_zone))
+        SH_ERROR("backup", "there can be no further zone: new chunks are refused", SH_ERR(err));
+    atomic_store(&backup->no_zone, err);
+    sh_lock_take(&zones->lock);
+    zones->spare = err ? NULL : zone;
+    sh_lock_release(&zones->lock);
+    sh_waits_room(backup);
+    return !err;
+}
+
+/* --- The step ---------------------------------------------------------------------------------- */
+
+void sh_zone_dirty(struct sh_zone *zone)
+{
+    struct sh_backup *backup = zone->backup;
+    if (atomic_exchange(&zone->is_dirty, true))
+        return;
+    struct sh_zone *first = atomic_load(&backup->dirty);
+    do
+        zone->next_dirty = first;
+    while (!atomic_compare_exchange_weak(&backup->dirty, &first, zone));
+    backup->config.wake(backup->config.arg);
+}
+
+static struct sh_replog_write write_of(const struct sh_backlog_entry *entry)
+{
+    bool has_bytes = entry->kind == SH_BACKLOG_IMAGE;
+    return (struct sh_replog_write){.local_id = entry->local_id,
+                                    .creator = entry->creator,
+                                    .is_removal = entry->kind == SH_BACKLOG_REMOVAL,
+                                    .piece = entry->piece,
+                                    .pieces = entry->pieces,
+                                    .total = entry->total,
+                                    .payload =
+                                        sh_bytes_make(has_bytes ? entry->at : NULL, entry->size)};
+}
+
+/* Reads one write, and appends it to the log; false: there is none. */
+static bool one_move(struct sh_zone *zone, enum shoal_err *err_out)
+{
+    struct sh_backup *backup = zone->backup;
+    struct sh_backlog_entry entry;
+    struct sh_replog_write note, write;
+    uint8_t bytes[SH_BACKLOG_NOTE_MAX];
+    bool has_note = false;
+    uint64_t number;
+    bool is_there = sh_backlog_read(&zone->cursor, &entry, &number, backup->scratch);
+    if (is_there && entry.with_next) {
+        has_note = true;
+        note = write_of(&entry);
+        memcpy(bytes, entry.at, entry.size);
+        note.payload.at = bytes;
+        is_there = sh_backlog_read(&zone->cursor, &entry, &number, backup->scratch);
+        SH_ASSERT(is_there);
+    }
+    *err_out = SHOAL_OK;
+    if (is_there && entry.kind == SH_BACKLOG_ABANDON) {
+        sh_replog_abandon(zone->log);
+    } else if (is_there) {
+        write = write_of(&entry);
+        write.with = has_note ? &note : NULL;
+        *err_out = sh_replog_append(zone->log, &write);
+    }
+    return is_there;
+}
+
+/* Moves what the zone's backlog has to the log, until that takes no more. */
+static enum shoal_err drain(struct sh_zone *zone, unsigned *moved_out)
+{
+    struct sh_backlog_cursor *cursor = &zone->cursor;
+    enum shoal_err err = SHOAL_OK;
+    unsigned moved = 0;
+    while (moved < DRAIN_ENTRIES) {
+        const struct sh_backlog_cursor before = *cursor;
+        bool is_there = one_move(zone, &err);
+        if (err)
+            sh_backlog_unread(cursor, &before);
+        if (err || !is_there)
+            break;
+        moved++;
+    }
+    if (moved && sh_backlog_take(cursor))
+        sh_waits_room(zone->backup);
+    *moved_out = moved;
+    return !err && moved == DRAIN_ENTRIES ? SHOAL_EAGAIN : err;
+}
+
+/* Has the log see to what somebody waits for; all that was written has been appended. */
+static void hurry(struct sh_zone *zone)
+{
+    sh_spin_take(&zone->waits_lock);
+    bool wants_handed =
+        zone->wanted[SH_LEVEL_REPLICATED] > atomic_load(&zone->acked[SH_LEVEL_REPLICATED]);
+    bool wants_durable =
+        zone->wanted[SH_LEVEL_DURABLE] > atomic_load(&zone->acked[SH_LEVEL_DURABLE]);
+    sh_spin_release(&zone->waits_lock);
+    if (wants_durable)
+        sh_replog_sync(zone->log);
+    else if (wants_handed)
+        sh_replog_hand(zone->log);
+}
+
+static void fail(struct sh_backup *backup, enum shoal_err err)
+{
+    if (atomic_load(&backup->trouble))
+        return;
+    SH_ERROR("backup", "changes can't be logged any more, and are refused", SH_ERR(err));
+    atomic_store(&backup->trouble, err);
+    sh_waits_fail(backup);
+}
+
+/* One after the other of those that have something for the log; those that it has no room for stay. */
+static unsigned drain_all(struct sh_backup *backup)
+{
+    struct sh_zone *zone, *next, *fresh = atomic_exchange(&backup->dirty, NULL);
+    unsigned work = 0;
+    struct sh_zone **end = &backup->stuck;
+    while (*end)
+        end = &(*end)->next_dirty;
+    *end = fresh;
+    zone = backup->stuck;
+    backup->stuck = NULL;
+    for (end = &backup->stuck; zone; zone = next) {
+        unsigned moved;
+        next = zone->next_dirty;
+        /* Whoever writes from here on has it looked at again. */
+        atomic_store(&zone->is_dirty, false);
+        enum shoal_err err = drain(zone, &moved);
+        work += moved;
+        if (!err) {
+            hurry(zone);
+            continue;
+        }
+        if (err != SHOAL_EAGAIN && err != SHOAL_ENOSPC && err != SHOAL_ENOMEM)
+            fail(backup, err);
+        if (!atomic_exchange(&zone->is_dirty, true)) {
+            zone->next_dirty = NULL;
+            *end = zone;
+            end = &zone->next_dirty;
+        }
+    }
+    return work;
+}
+
+unsigned sh_backup_step(struct sh_backup *backup, uint64_t now_ns, uint32_t seconds)
+{
+    if (!backup->log)
+        return sh_waits_call(backup);
+    unsigned work = 0;
+    if (!atomic_load(&backup->trouble)) {
+        work += spare_make(backup, now_ns);
+        work += sh_zones_leftovers(backup);
+        work += drain_all(backup);
+    }
+    work += sh_replog_step(backup->log, now_ns, seconds);
+    if (sh_replog_trouble(backup->log))
+        fail(backup, sh_replog_trouble(backup->log));
+    return work + sh_waits_call(backup);
+}
+
+uint64_t sh_backup_due_ns(const struct sh_backup *backup)
+{
+    if (!backup->log)
+        return UINT64_MAX;
+    uint64_t due = sh_replog_due_ns(backup->log);
+    return backup->zone_again_ns && backup->zone_again_ns < due ? backup->zone_again_ns : due;
+}
+
+void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *status_out)
+{
+    struct sh_zones *zones = &backup->zones;
+    *status_out = (struct sh_backup_status){.trouble = atomic_load(&backup->trouble),
+                                            .blocks_free = sh_backlog_pool_left(backup->pool)};
+    uint64_t end = atomic_load_explicit(&zones->end, memory_order_acquire);
+    for (uint64_t i = 0; i < end; i++) {
+        struct sh_zone *zone = zones->all[i];
+        if (!zone)
+            continue;
+        status_out->zones++;
+        status_out->live_bytes += atomic_load_explicit(&zone->live, memory_order_relaxed);
+        status_out->writes += sh_backlog_next(&zone->backlog) - 1;
+    }
+}

@@ -1,0 +1,160 @@
+/* An owner's side of replication: each change of a chunk gets the next number of its zone, goes to the zone's backlog, and from
+ * there to the zone's backups. DESIGN: Backup; DXRAM thesis 4 and 6; docs/backup.md.
+ *
+ * There is one backup by now: a log on the node's own disk ("home").
+ *
+ * One way in: what changes chunks is called here and not in store.h, so that the caller knows what to wait for:
+ *
+ *   struct sh_write write;
+ *   sh_write_begin(&write, SH_LEVEL_REPLICATED);
+ *   err = sh_backup_rewrite(backup, &write, &rewrite);        // the store has it; EAGAIN: sh_backup_room_wait
+ *   if (!sh_write_wait(backup, &write, done, arg)) ...        // done is called when it is acknowledged
+ *
+ * Threads: any, but for create, destroy and the step, which one thread at a time runs. */
+#ifndef SH_BACKUP_BACKUP_H
+#define SH_BACKUP_BACKUP_H
+
+#include "env/env.h"
+#include "log/replog.h"
+#include "shoal/types.h"
+#include "store/store.h"
+
+struct sh_backup;
+struct sh_zone;
+
+/* How far a write gets before it is acknowledged. */
+enum sh_level {
+    SH_LEVEL_ASYNC,      /* the owner has it */
+    SH_LEVEL_REPLICATED, /* a killed process loses nothing: each backup has it; home: the kernel */
+    SH_LEVEL_DURABLE,    /* a power failure loses nothing: it is on each backup's disk */
+};
+#define SH_LEVELS 3
+
+struct sh_backup_config {
+    struct sh_store *store; /* borrowed */
+    shoal_nid nid;          /* creator of the store's own chunks, in the log; not 0 */
+    uint64_t zone_bytes;    /* most bytes of a zone's chunks, with SH_ZONE_CHUNK_BYTES for each */
+    /* Of all backlogs; one has a quarter of it at most, and 1 MiB at least. 0: nothing is ever backed up. */
+    uint64_t window_bytes;
+    /* There is work for sh_backup_step. Any thread; it must not wait. */
+    void (*wake)(void *arg);
+    void *arg;
+};
+#define SH_ZONE_CHUNK_BYTES 24 /* of a chunk's header in a log, and of its version */
+
+/* ENOMEM. Nothing is backed up until sh_backup_home_set. */
+SHOAL_NODISCARD enum shoal_err sh_backup_create(const struct sh_backup_config *config,
+                                                struct sh_backup **backup_out);
+/* Nobody waits or writes any more; writes that no backup has taken are lost. NULL is allowed. */
+void sh_backup_destroy(struct sh_backup *backup);
+
+/* What a log says while it steps: to be named in its config, with the backup as arg. */
+void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
+void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
+/* From now on all changes are told and go to this log, which is borrowed, and which the backup steps. After the zones that were found
+ * there have been added. Before other threads use the store. */
+void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log);
+
+/* --- Zones that were found at the start -------------------------------------------------------- */
+
+struct sh_zone_claim {
+    uint64_t first,
+        last; /* chunk IDs, both included, with the creator's node ID; last below first: nothing */
+};
+/* Adds a zone that the log has, and that was loaded: its number, what it claims, the bytes of its chunks as they count for a zone, and the
+ * number of its next write. From the highest number of a zone down. Errors of sh_replog_zone_add; ENOMEM, ELIMIT. */
+SHOAL_NODISCARD enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *log,
+                                                    uint64_t number,
+                                                    const struct sh_zone_claim *claims,
+                                                    size_t count, uint64_t live_bytes,
+                                                    uint64_t next);
+
+/* Whether a zone that was found claims a chunk. */
+bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk);
+
+/* --- Writing ----------------------------------------------------------------------------------- */
+
+#define SH_WRITE_MARKS 4
+#define SH_WRITE_GUARDS 16
+
+/* One operation of a caller, of any number of changes, until it is acknowledged. Owned by the caller. */
+struct sh_write {
+    enum sh_level level;
+    /* The backup's. */
+    struct sh_write_mark {
+        struct sh_zone *zone;
+        uint64_t number; /* of the last write there */
+    } marks[SH_WRITE_MARKS];
+    unsigned marks_count;
+    bool is_all; /* it has more marks than there is room for: all zones count */
+    uint16_t guards[SH_WRITE_GUARDS];
+    unsigned guards_count;
+    bool is_wide; /* it has more guards than there is room for */
+    bool is_for_room;
+    bool was_refused;   /* for want of room, the last change that was tried */
+    uint64_t room_seen; /* how often room had been given before the last change was tried */
+    uint64_t zone_next;
+    void (*done)(void *arg, enum shoal_err err);
+    void *arg;
+    struct sh_write *next;
+};
+
+void sh_write_begin(struct sh_write *write, enum sh_level level);
+
+/* The store's functions of these names, whose changes the write then stands for. EAGAIN: the backlog has no room now, nothing was
+ * changed; sh_backup_room_wait, and call again. ENOSPC: the disk has no room for another zone. EIO: the log is out of service. ELIMIT: of a
+ * large chunk, which is to be changed in pieces. */
+SHOAL_NODISCARD enum shoal_err sh_backup_new_as(struct sh_backup *backup, struct sh_write *write,
+                                                const struct sh_store_wish *wish,
+                                                shoal_cid *cids_out, size_t *made_out);
+SHOAL_NODISCARD enum shoal_err sh_backup_rewrite(struct sh_backup *backup, struct sh_write *write,
+                                                 const struct sh_store_rewrite *rewrite);
+SHOAL_NODISCARD enum shoal_err sh_backup_remove(struct sh_backup *backup, struct sh_write *write,
+                                                shoal_cid cid);
+size_t sh_backup_put_multi(struct sh_backup *backup, struct sh_write *write,
+                           struct sh_store_op *ops, size_t count);
+size_t sh_backup_resize_multi(struct sh_backup *backup, struct sh_write *write,
+                              struct sh_store_op *ops, size_t count);
+size_t sh_backup_remove_multi(struct sh_backup *backup, struct sh_write *write,
+                              const shoal_cid *cids, size_t count, enum shoal_err *errs_out);
+/* One step of what the store does in pieces; true: it is over. False, and sh_write_was_refused: there is no room, so that the next
+ * step does nothing either. */
+SHOAL_NODISCARD bool sh_backup_rewriting_step(struct sh_backup *backup, struct sh_write *write,
+                                              struct sh_store_rewriting *rewriting);
+SHOAL_NODISCARD bool sh_backup_making_step(struct sh_backup *backup, struct sh_write *write,
+                                           struct sh_store_making *making, size_t chunks_most);
+
+/* --- Waiting ----------------------------------------------------------------------------------- */
+
+/* False: what the write stands for is acknowledged. Else done will be called, once, from a step: OK, or EIO when the log has gone out of
+ * service; the write stays until then. */
+bool sh_write_wait(struct sh_backup *backup, struct sh_write *write,
+                   void (*done)(void *arg, enum shoal_err err), void *arg);
+/* After a chunk was read, or found missing: whether what was seen is acknowledged already. False: the write stands for what was seen, with the level at
+ * which others wait for it; sh_write_wait. */
+bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out);
+/* The write stands for all that was written so far, by anybody, at its level. */
+void sh_backup_write_all(struct sh_backup *backup, struct sh_write *write);
+bool sh_write_was_refused(const struct sh_write *write);
+/* done is called, once, from a step, when there may be room again for what this write was answered with EAGAIN. */
+void sh_backup_room_wait(struct sh_backup *backup, struct sh_write *write,
+                         void (*done)(void *arg, enum shoal_err err), void *arg);
+
+/* --- The step ---------------------------------------------------------------------------------- */
+
+/* Moves writes from backlogs to the log, steps the log, and calls who waits, for a bounded time; returns how much that was. seconds: as in
+ * sh_replog_step. */
+unsigned sh_backup_step(struct sh_backup *backup, uint64_t now_ns, uint32_t seconds);
+/* When the next step is due though nobody wakes. */
+uint64_t sh_backup_due_ns(const struct sh_backup *backup);
+
+struct sh_backup_status {
+    unsigned zones;
+    uint64_t live_bytes; /* of chunks, with SH_ZONE_CHUNK_BYTES for each */
+    uint64_t writes;     /* numbers given so far */
+    size_t blocks_free;  /* of backlogs */
+    enum shoal_err trouble;
+};
+void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *status_out);
+
+#endif

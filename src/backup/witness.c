@@ -1,0 +1,278 @@
+/* The store's witness: gives each change its number, within the chunk's write section. */
+#include "backup/backup_int.h"
+#include "base/assert.h"
+
+#define ADMITTED_MAX 16 /* chunks of one group */
+
+/* Changes that were admitted in the section that the thread is in. */
+struct admitted {
+    shoal_cid cid;
+    struct sh_zone_place place;
+    uint64_t room; /* of the backlog */
+    uint64_t before, after;
+    bool is_left; /* the removal of a create that failed, for which there was no room */
+};
+static _Thread_local struct {
+    struct admitted all[ADMITTED_MAX];
+    unsigned count;
+} section;
+
+/* For whom the thread changes chunks; NULL: nobody waits. */
+static _Thread_local struct sh_write *writer;
+
+void sh_backup_writer_set(struct sh_write *write)
+{
+    writer = write;
+}
+
+static void live_add(struct sh_zone *zone, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&zone->live, bytes, memory_order_relaxed);
+}
+
+static void place_count(const struct admitted *admitted)
+{
+    struct sh_zone *from = admitted->place.from ? admitted->place.from : admitted->place.zone;
+    live_add(from, -admitted->before);
+    live_add(admitted->place.zone, admitted->after);
+}
+
+static enum shoal_err refused(enum shoal_err err)
+{
+    if (err == SHOAL_EAGAIN && writer)
+        writer->was_refused = true;
+    return err;
+}
+
+/* Takes room for a change. */
+static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admitted, uint64_t bytes)
+{
+    uint64_t chunk = sh_backup_chunk(backup, admitted->cid);
+    enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    if (!err)
+        err = sh_zones_place(backup, chunk, admitted->before, admitted->after, &admitted->place);
+    if (err)
+        return err;
+    admitted->room = bytes + (admitted->place.from ? SH_CLAIM_BYTES : 0);
+    err = sh_backlog_admit(&admitted->place.zone->backlog, admitted->room);
+    if (err && admitted->place.from)
+        sh_zones_move_cancel(backup, &admitted->place);
+    return err;
+}
+
+static enum shoal_err on_admit(void *arg, shoal_cid cid, enum sh_store_event event,
+                               uint32_t size_before, uint32_t size)
+{
+    struct sh_backup *backup = arg;
+    bool is_made = event == SH_STORE_MADE, is_written = event == SH_STORE_WRITTEN;
+    struct admitted admitted = {.cid = cid,
+                                .before = is_made ? 0 : sh_zone_bytes_of(size_before),
+                                .after = is_made || is_written ? sh_zone_bytes_of(size) : 0};
+    /* What is larger and does not come in pieces is zeros. */
+    bool has_bytes = admitted.after && size <= SH_STORE_PIECE_BYTES;
+    enum shoal_err err =
+        room_take(backup, &admitted, sh_backlog_bytes(!has_bytes, admitted.after ? size : 0));
+    if (err && event == SH_STORE_UNMADE) {
+        admitted.place =
+            (struct sh_zone_place){.zone = sh_zones_find(backup, sh_backup_chunk(backup, cid))};
+        admitted.is_left = true;
+        err = SHOAL_OK;
+    }
+    if (err)
+        return refused(err);
+    SH_ASSERT(section.count < ADMITTED_MAX);
+    section.all[section.count++] = admitted;
+    place_count(&admitted);
+    return SHOAL_OK;
+}
+
+/* Takes the first one out that was admitted of a chunk. */
+static struct admitted admitted_take(shoal_cid cid)
+{
+    unsigned i = 0;
+    while (section.all[i].cid.v != cid.v)
+        i++;
+    SH_ASSERT(i < section.count);
+    struct admitted admitted = section.all[i];
+    section.count--;
+    for (; i < section.count; i++)
+        section.all[i] = section.all[i + 1];
+    return admitted;
+}
+
+static struct sh_backlog_entry entry_of(uint64_t chunk, enum sh_store_event event,
+                                        struct sh_bytes image)
+{
+    bool is_image = event == SH_STORE_MADE || event == SH_STORE_WRITTEN;
+    struct sh_backlog_entry entry = {.local_id = chunk & SH_LOCAL_IDS,
+                                     .creator = (uint16_t)(chunk >> 48),
+                                     .kind = SH_BACKLOG_REMOVAL,
+                                     .pieces = 1,
+                                     .size = is_image ? (uint32_t)image.size : 0,
+                                     .at = image.at};
+    if (is_image)
+        entry.kind = image.at ? SH_BACKLOG_IMAGE : SH_BACKLOG_ZEROS;
+    return entry;
+}
+
+static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struct sh_bytes image)
+{
+    struct sh_backup *backup = arg;
+    struct admitted admitted = admitted_take(cid);
+    struct sh_zone *zone = admitted.place.zone;
+    uint64_t chunk = sh_backup_chunk(backup, cid), number;
+    const struct sh_backlog_entry entry = entry_of(chunk, event, image);
+    if (admitted.is_left) {
+        sh_zones_leave(backup, zone, chunk);
+        return;
+    }
+    if (event == SH_STORE_MADE)
+        sh_zones_made(backup, chunk);
+    if (admitted.place.from)
+        number = sh_zones_move(backup, chunk, &admitted.place, event == SH_STORE_MADE, &entry);
+    else
+        number = sh_backlog_record(&zone->backlog, NULL, &entry);
+    uint64_t used = sh_backlog_bytes(entry.kind != SH_BACKLOG_IMAGE, entry.size) +
+                    (admitted.place.from ? SH_CLAIM_BYTES : 0);
+    if (used < admitted.room)
+        sh_backlog_cancel(&zone->backlog, admitted.room - used);
+    if (writer)
+        sh_write_mark(backup, writer, chunk, zone, number);
+    sh_zone_dirty(zone);
+}
+
+static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint32_t size)
+{
+    struct sh_backup *backup = arg;
+    struct admitted admitted = admitted_take(cid), undo = admitted;
+    (void)event;
+    (void)size;
+    if (!admitted.is_left)
+        sh_backlog_cancel(&admitted.place.zone->backlog, admitted.room);
+    if (admitted.place.from)
+        sh_zones_move_cancel(backup, &admitted.place);
+    undo.before = -admitted.before;
+    undo.after = -admitted.after;
+    place_count(&undo);
+}
+
+/* --- In pieces --------------------------------------------------------------------------------- */
+
+/* The zone that a large chunk's pieces go to. */
+static struct sh_large *large_find(struct sh_backup *backup, uint64_t chunk)
+{
+    sh_lock_take(&backup->zones.lock);
+    struct sh_large *large = backup->zones.larges;
+    while (large && large->chunk != chunk)
+        large = large->next;
+    sh_lock_release(&backup->zones.lock);
+    SH_ASSERT(large);
+    return large;
+}
+
+static void large_leave(struct sh_backup *backup, struct sh_large *large)
+{
+    sh_lock_take(&backup->zones.lock);
+    struct sh_large **at = &backup->zones.larges;
+    while (*at != large)
+        at = &(*at)->next;
+    *at = large->next;
+    sh_lock_release(&backup->zones.lock);
+}
+
+static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_before, uint32_t size)
+{
+    struct sh_backup *backup = arg;
+    struct sh_zone_place place;
+    uint64_t chunk = sh_backup_chunk(backup, cid);
+    bool is_new = size_before == 0; /* what grows from no bytes is all zeros, and told at once */
+    enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    if (!err)
+        err = sh_zones_place(backup, chunk, is_new ? 0 : sh_zone_bytes_of(size_before),
+                             sh_zone_bytes_of(size), &place);
+    if (err)
+        return refused(err);
+    err = sh_backlog_hold(&place.zone->backlog, place.from ? SH_CLAIM_BYTES : 0);
+    if (err) {
+        if (place.from)
+            sh_zones_move_cancel(backup, &place);
+        return refused(err);
+    }
+    struct sh_large *large = &place.zone->large;
+    *large = (struct sh_large){.chunk = chunk, .place = place, .size = size, .is_new = is_new};
+    sh_lock_take(&backup->zones.lock);
+    large->next = backup->zones.larges;
+    backup->zones.larges = large;
+    sh_lock_release(&backup->zones.lock);
+    return SHOAL_OK;
+}
+
+static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct sh_bytes bytes,
+                               bool is_last)
+{
+    struct sh_backup *backup = arg;
+    struct sh_large *large = large_find(backup, sh_backup_chunk(backup, cid));
+    struct sh_backlog *backlog = &large->place.zone->backlog;
+    uint32_t end = offset + (uint32_t)bytes.size;
+    struct sh_backlog_entry piece = {.local_id = large->chunk & SH_LOCAL_IDS,
+                                     .creator = (uint16_t)(large->chunk >> 48),
+                                     .kind = SH_BACKLOG_IMAGE,
+                                     .pieces = sh_backlog_pieces(false, large->size),
+                                     .total = large->size};
+    /* Some of these bytes may have been told when there was no room for the others. */
+    SH_ASSERT(large->told >= offset && is_last == (end == large->size));
+    while (large->told < end) {
+        uint32_t left = end - large->told;
+        piece.size = left < SH_BACKLOG_PIECE_BYTES ? left : SH_BACKLOG_PIECE_BYTES;
+        piece.piece = (uint16_t)(large->told / SH_BACKLOG_PIECE_BYTES);
+        piece.at = bytes.at + (large->told - offset);
+        enum shoal_err err = piece.piece + 1 == piece.pieces ? sh_backlog_last(backlog, piece.size)
+                                                             : sh_backlog_piece(backlog, &piece);
+        sh_zone_dirty(large->place.zone);
+        if (err)
+            return refused(err);
+        large->last = piece;
+        large->told += piece.size;
+    }
+    return SHOAL_OK;
+}
+
+static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool is_made)
+{
+    struct sh_backup *backup = arg;
+    struct sh_large *large = large_find(backup, sh_backup_chunk(backup, cid)), done = *large;
+    struct sh_zone *zone = large->place.zone;
+    uint64_t number;
+    large_leave(backup, large);
+    if (!is_made) {
+        sh_backlog_hold_abandon(&zone->backlog);
+        if (done.place.from)
+            sh_zones_move_cancel(backup, &done.place);
+        return;
+    }
+    const struct admitted counted = {.place = done.place,
+                                     .before = done.is_new ? 0 : sh_zone_bytes_of(size_before),
+                                     .after = sh_zone_bytes_of(done.size)};
+    place_count(&counted);
+    if (done.is_new)
+        sh_zones_made(backup, done.chunk);
+    if (done.place.from)
+        number = sh_zones_move_large(backup, &done);
+    else
+        number = sh_backlog_hold_end(&zone->backlog, &done.last, NULL);
+    if (writer)
+        sh_write_mark(backup, writer, done.chunk, zone, number);
+    sh_zone_dirty(zone);
+}
+
+void sh_backup_witness_set(struct sh_backup *backup)
+{
+    const struct sh_store_witness witness = {.admit = on_admit,
+                                             .record = on_record,
+                                             .cancel = on_cancel,
+                                             .pieces_begin = on_pieces_begin,
+                                             .piece = on_piece,
+                                             .pieces_end = on_pieces_end,
+                                             .arg = backup};
+    sh_store_witness_set(backup->config.store, &witness);
+}

@@ -1,0 +1,421 @@
+/* Which zones an owner has, and which chunks each claims. */
+#include <stdlib.h>
+
+#include "backup/backup_int.h"
+#include "base/assert.h"
+#include "base/log.h"
+
+#define MAP_NODES (1u << 20)
+#define CLAIM_IDS UINT64_C(1024) /* fresh IDs that are claimed at a time */
+/* Bytes that a zone may have above its limit before chunks that grow move to another one. */
+#define SLACK(limit) ((limit) / 16)
+/* Ranges up to which chunks move between zones: the map then has room to spare. */
+#define MOVES_RANGES_MAX (MAP_NODES * 16u)
+#define LEFTOVERS_A_STEP 256u
+
+enum shoal_err sh_zones_make(struct sh_zones *zones)
+{
+    zones->all = calloc(SH_ZONES_MAX, sizeof(struct sh_zone *));
+    return zones->all ? sh_ranges_create(MAP_NODES, &zones->map) : SHOAL_ENOMEM;
+}
+
+static void zone_free(struct sh_zone *zone)
+{
+    if (zone->cursor.backlog)
+        sh_backlog_detach(&zone->cursor);
+    sh_backlog_end(&zone->backlog);
+    free(zone->claims);
+    free(zone);
+}
+
+void sh_zones_end(struct sh_zones *zones)
+{
+    for (uint64_t i = 0; zones->all && i < zones->end; i++) {
+        if (zones->all[i])
+            zone_free(zones->all[i]);
+    }
+    sh_ranges_destroy(zones->map);
+    free(zones->leftovers);
+    free(zones->all);
+    sh_lock_destroy(&zones->lock);
+}
+
+enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number, uint64_t next,
+                            struct sh_zone **zone_out)
+{
+    struct sh_zones *zones = &backup->zones;
+    if (number >= SH_ZONES_MAX)
+        return SHOAL_ELIMIT;
+    struct sh_zone *zone = calloc(1, sizeof *zone);
+    if (!zone)
+        return SHOAL_ENOMEM;
+    SH_ASSERT(!zones->all[number]);
+    zone->backup = backup;
+    zone->number = number;
+    sh_backlog_init(&zone->backlog, backup->pool, backup->window, next);
+    sh_backlog_attach(&zone->backlog, &zone->cursor);
+    sh_spin_init(&zone->waits_lock, SH_LOCK_BACKUP_WAITS);
+    for (unsigned level = 0; level < SH_LEVELS; level++) {
+        atomic_init(&zone->acked[level], next);
+        zone->wanted[level] = next;
+    }
+    zones->all[number] = zone;
+    /* release: who finds the number in the map finds the zone */
+    if (number >= atomic_load_explicit(&zones->end, memory_order_relaxed))
+        atomic_store_explicit(&zones->end, number + 1, memory_order_release);
+    *zone_out = zone;
+    return SHOAL_OK;
+}
+
+void sh_zone_unmake(struct sh_zone *zone)
+{
+    struct sh_zones *zones = &zone->backup->zones;
+    SH_ASSERT(zone->number + 1 == zones->end && !zone->claims_count);
+    zones->all[zone->number] = NULL;
+    zones->end = zone->number;
+    zone_free(zone);
+}
+
+struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk)
+{
+    struct sh_range range;
+    if (!sh_ranges_find(backup->zones.map, (shoal_cid){chunk}, &range))
+        return NULL;
+    return backup->zones.all[range.value];
+}
+
+bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk)
+{
+    return sh_zones_find(backup, chunk) != NULL;
+}
+
+/* --- Claims ------------------------------------------------------------------------------------ */
+
+/* The n-th claim of a zone is a chunk of its log that no node created. */
+static struct sh_backlog_entry claim_entry(size_t slot, const struct sh_zone_claim *claim,
+                                           uint8_t *room)
+{
+    sh_store64(room, claim->first);
+    sh_store64(room + 8, claim->last);
+    return (struct sh_backlog_entry){
+        .local_id = 1 + slot, .kind = SH_BACKLOG_IMAGE, .pieces = 1, .size = 16, .at = room};
+}
+
+/* Room for one claim more than those that were promised room. */
+static enum shoal_err claims_grow(struct sh_zone *zone)
+{
+    if (zone->claims_count + zone->claims_promised < zone->claims_room)
+        return SHOAL_OK;
+    size_t room = zone->claims_room ? 2 * zone->claims_room : 8;
+    struct sh_zone_claim *claims = realloc(zone->claims, room * sizeof *claims);
+    if (!claims)
+        return SHOAL_ENOMEM;
+    zone->claims = claims;
+    zone->claims_room = room;
+    return SHOAL_OK;
+}
+
+/* Whether a claim goes on where the zone's last one ends. */
+static bool goes_on(const struct sh_zone *zone, const struct sh_zone_claim *claim)
+{
+    return zone->claims_count && zone->claims[zone->claims_count - 1].last + 1 == claim->first &&
+           zone->claims[zone->claims_count - 1].first >> 48 == claim->last >> 48;
+}
+
+/* Enters it, room was made; returns its slot. */
+static size_t claim_add(struct sh_zone *zone, const struct sh_zone_claim *claim)
+{
+    if (goes_on(zone, claim))
+        zone->claims[zone->claims_count - 1].last = claim->last;
+    else
+        zone->claims[zone->claims_count++] = *claim;
+    return zone->claims_count - 1;
+}
+
+static enum shoal_err map_set(struct sh_zone *zone, const struct sh_zone_claim *claim)
+{
+    return sh_ranges_set(zone->backup->zones.map, (shoal_cid){claim->first},
+                         (shoal_cid){claim->last}, zone->number);
+}
+
+enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_zone_claim *claim)
+{
+    struct sh_zones *zones = &zone->backup->zones;
+    enum shoal_err err = claims_grow(zone);
+    if (err)
+        return err;
+    zone->claims[zone->claims_count++] = *claim;
+    if (claim->first > claim->last)
+        return SHOAL_OK; /* an empty place */
+    /* Zones come from the highest number down: what is claimed already stays. */
+    uint64_t at = claim->first;
+    while (!err) {
+        struct sh_range range;
+        bool is_next =
+            sh_ranges_next(zones->map, (shoal_cid){at}, &range) && range.first.v <= claim->last;
+        struct sh_zone_claim part = {at, is_next ? range.first.v - 1 : claim->last};
+        if (!is_next || range.first.v > at)
+            err = map_set(zone, &part);
+        if (!is_next || range.last.v >= claim->last)
+            break;
+        at = range.last.v + 1;
+    }
+    return err;
+}
+
+/* The fresh IDs around a chunk that nobody has claimed, up to CLAIM_IDS. */
+static struct sh_zone_claim claim_around(const struct sh_zones *zones, uint64_t chunk)
+{
+    struct sh_zone_claim claim = {chunk - chunk % CLAIM_IDS,
+                                  chunk - chunk % CLAIM_IDS + CLAIM_IDS - 1};
+    struct sh_range range;
+    for (uint64_t at = claim.first;
+         sh_ranges_next(zones->map, (shoal_cid){at}, &range) && range.first.v <= claim.last;
+         at = range.last.v + 1) {
+        if (range.last.v < chunk) {
+            claim.first = range.last.v + 1;
+        } else {
+            claim.last = range.first.v - 1;
+            break;
+        }
+    }
+    return claim;
+}
+
+/* --- Where a change goes ----------------------------------------------------------------------- */
+
+static bool has_room(const struct sh_zone *zone, uint64_t bytes)
+{
+    return atomic_load_explicit(&zone->live, memory_order_relaxed) + bytes <=
+           zone->backup->config.zone_bytes;
+}
+
+/* The zone for new chunks; where it has no room for so many bytes, the next one. */
+static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes, struct sh_zone **zone_out)
+{
+    struct sh_zones *zones = &backup->zones;
+    sh_lock_assert_held(&zones->lock);
+    struct sh_zone *open = zones->open;
+    /* An empty one takes whatever it is. */
+    if (!open ||
+        (!has_room(open, bytes) && atomic_load_explicit(&open->live, memory_order_relaxed))) {
+        open = zones->spare;
+        if (!open) {
+            enum shoal_err err = atomic_load(&backup->no_zone);
+            return err ? err : SHOAL_EAGAIN;
+        }
+        zones->open = open;
+        zones->spare = NULL;
+        backup->config.wake(backup->config.arg);
+    }
+    *zone_out = open;
+    return SHOAL_OK;
+}
+
+/* A chunk that nobody has claimed is the open zone's from now on. */
+static enum shoal_err claim_fresh(struct sh_backup *backup, uint64_t chunk, uint64_t bytes,
+                                  struct sh_zone **zone_out)
+{
+    struct sh_zones *zones = &backup->zones;
+    sh_lock_assert_held(&zones->lock);
+    uint8_t room[16];
+    enum shoal_err err = open_zone(backup, bytes, zone_out);
+    if (!err)
+        err = claims_grow(*zone_out);
+    if (!err)
+        err = sh_backlog_admit(&(*zone_out)->backlog, SH_CLAIM_BYTES);
+    if (err)
+        return err;
+    struct sh_zone_claim claim = claim_around(zones, chunk);
+    err = map_set(*zone_out, &claim);
+    if (err) {
+        sh_backlog_cancel(&(*zone_out)->backlog, SH_CLAIM_BYTES);
+        return err;
+    }
+    size_t slot = claim_add(*zone_out, &claim);
+    const struct sh_backlog_entry entry = claim_entry(slot, &(*zone_out)->claims[slot], room);
+    (void)sh_backlog_record(&(*zone_out)->backlog, NULL, &entry);
+    return SHOAL_OK;
+}
+
+/* Room for one leftover more than those that were promised room. */
+static enum shoal_err leftovers_grow(struct sh_zones *zones)
+{
+    if (zones->leftovers_count + zones->leftovers_promised < zones->leftovers_room)
+        return SHOAL_OK;
+    size_t room = zones->leftovers_room ? 2 * zones->leftovers_room : 64;
+    struct sh_leftover *leftovers = realloc(zones->leftovers, room * sizeof *leftovers);
+    if (!leftovers)
+        return SHOAL_ENOMEM;
+    zones->leftovers = leftovers;
+    zones->leftovers_room = room;
+    return SHOAL_OK;
+}
+
+/* A chunk of this zone has outgrown it, and moves to the open one with this change. */
+static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after,
+                                 struct sh_zone_place *place)
+{
+    struct sh_zones *zones = &backup->zones;
+    struct sh_zone *to;
+    sh_lock_take(&zones->lock);
+    enum shoal_err err = open_zone(backup, after, &to);
+    if (!err && to != place->zone)
+        err = sh_ranges_count(zones->map) < MOVES_RANGES_MAX ? claims_grow(to) : SHOAL_ELIMIT;
+    if (!err && to != place->zone)
+        err = leftovers_grow(zones);
+    if (!err && to != place->zone) {
+        to->claims_promised++;
+        zones->leftovers_promised++;
+        *place = (struct sh_zone_place){.zone = to, .from = place->zone};
+    }
+    sh_lock_release(&zones->lock);
+    return err;
+}
+
+enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t before,
+                              uint64_t after, struct sh_zone_place *place_out)
+{
+    struct sh_zones *zones = &backup->zones;
+    struct sh_zone *zone = sh_zones_find(backup, chunk);
+    enum shoal_err err = SHOAL_OK;
+    if (!zone) {
+        sh_lock_take(&zones->lock);
+        zone = sh_zones_find(backup, chunk);
+        if (!zone)
+            err = claim_fresh(backup, chunk, after, &zone);
+        sh_lock_release(&zones->lock);
+    }
+    *place_out = (struct sh_zone_place){.zone = zone};
+    if (err || after <= before)
+        return err;
+    uint64_t limit = backup->config.zone_bytes + SLACK(backup->config.zone_bytes);
+    uint64_t live = atomic_load_explicit(&zone->live, memory_order_relaxed);
+    /* A chunk that is all of its zone stays there, whatever its size. */
+    if (live - before + after <= limit || live <= before)
+        return SHOAL_OK;
+    return move_begin(backup, after, place_out);
+}
+
+void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place)
+{
+    sh_lock_take(&backup->zones.lock);
+    place->zone->claims_promised--;
+    backup->zones.leftovers_promised--;
+    sh_lock_release(&backup->zones.lock);
+}
+
+/* The chunk is the other zone's from now on; returns the claim that says so. */
+static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
+                                     const struct sh_zone_place *place, uint8_t *room)
+{
+    struct sh_zones *zones = &backup->zones;
+    const struct sh_zone_claim claim = {chunk, chunk};
+    sh_lock_assert_held(&zones->lock);
+    place->zone->claims_promised--;
+    zones->leftovers_promised--;
+    enum shoal_err err = map_set(place->zone, &claim);
+    SH_ASSERT(!err); /* the place was given only where there was much room */
+    size_t slot = claim_add(place->zone, &claim);
+    return claim_entry(slot, &place->zone->claims[slot], room);
+}
+
+/* The zone that it moved from has its image. */
+static void leftover_add(struct sh_zones *zones, uint64_t chunk, const struct sh_zone_place *place,
+                         uint64_t number)
+{
+    sh_lock_assert_held(&zones->lock);
+    zones->leftovers[zones->leftovers_count++] = (struct sh_leftover){
+        .zone = place->from, .chunk = chunk, .moved_to = place->zone, .number = number};
+}
+
+uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh_zone_place *place,
+                       bool is_new, const struct sh_backlog_entry *entry)
+{
+    struct sh_zones *zones = &backup->zones;
+    uint8_t room[16];
+    sh_lock_take(&zones->lock);
+    struct sh_backlog_entry claim = moved(backup, chunk, place, room);
+    claim.with_next = true;
+    uint64_t number = sh_backlog_record(&place->zone->backlog, &claim, entry);
+    if (!is_new)
+        leftover_add(zones, chunk, place, number);
+    sh_lock_release(&zones->lock);
+    return number;
+}
+
+uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *large)
+{
+    struct sh_zones *zones = &backup->zones;
+    uint8_t room[16];
+    sh_lock_take(&zones->lock);
+    const struct sh_backlog_entry claim = moved(backup, large->chunk, &large->place, room);
+    uint64_t number = sh_backlog_hold_end(&large->place.zone->backlog, &large->last, &claim);
+    if (!large->is_new)
+        leftover_add(zones, large->chunk, &large->place, number);
+    sh_lock_release(&zones->lock);
+    return number;
+}
+
+/* --- Leftovers --------------------------------------------------------------------------------- */
+
+static bool is_time(const struct sh_leftover *leftover)
+{
+    return !leftover->moved_to ||
+           atomic_load(&leftover->moved_to->acked[SH_LEVEL_DURABLE]) > leftover->number;
+}
+
+unsigned sh_zones_leftovers(struct sh_backup *backup)
+{
+    struct sh_zones *zones = &backup->zones;
+    unsigned done = 0;
+    sh_lock_take(&zones->lock);
+    for (size_t i = 0; i < zones->leftovers_count && done < LEFTOVERS_A_STEP;) {
+        const struct sh_leftover *leftover = &zones->leftovers[i];
+        const struct sh_backlog_entry removal = {.local_id = leftover->chunk & SH_LOCAL_IDS,
+                                                 .creator = (uint16_t)(leftover->chunk >> 48),
+                                                 .kind = SH_BACKLOG_REMOVAL,
+                                                 .pieces = 1};
+        if (!is_time(leftover) ||
+            sh_backlog_admit(&leftover->zone->backlog, SH_BACKLOG_HEAD_BYTES)) {
+            i++;
+            continue;
+        }
+        (void)sh_backlog_record(&leftover->zone->backlog, NULL, &removal);
+        sh_zone_dirty(leftover->zone);
+        zones->leftovers[i] = zones->leftovers[--zones->leftovers_count];
+        done++;
+    }
+    sh_lock_release(&zones->lock);
+    return done;
+}
+
+void sh_zones_leave(struct sh_backup *backup, struct sh_zone *zone, uint64_t chunk)
+{
+    struct sh_zones *zones = &backup->zones;
+    sh_lock_take(&zones->lock);
+    if (leftovers_grow(zones))
+        SH_WARN("backup", "out of memory: a chunk of a create that failed stays in the log",
+                SH_U64("chunk", chunk));
+    else
+        zones->leftovers[zones->leftovers_count++] =
+            (struct sh_leftover){.zone = zone, .chunk = chunk};
+    /* release: sh_zones_made, of who makes the chunk again */
+    atomic_store_explicit(&zones->has_unmade, true, memory_order_release);
+    sh_lock_release(&zones->lock);
+}
+
+void sh_zones_made(struct sh_backup *backup, uint64_t chunk)
+{
+    struct sh_zones *zones = &backup->zones;
+    if (!atomic_load_explicit(&zones->has_unmade, memory_order_acquire))
+        return;
+    sh_lock_take(&zones->lock);
+    for (size_t i = 0; i < zones->leftovers_count; i++) {
+        if (zones->leftovers[i].chunk == chunk && !zones->leftovers[i].moved_to) {
+            zones->leftovers[i] = zones->leftovers[--zones->leftovers_count];
+            break;
+        }
+    }
+    sh_lock_release(&zones->lock);
+}

@@ -1,0 +1,236 @@
+/* A store in this process that is found again when it is opened again: its node alone backs up to its own disk
+ * (backup/backup.h), in the folder that shoal_options names. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "client/client_int.h"
+#include "log/replog.h"
+#include "recover/home.h"
+
+#define LOG_NAME "replicas.log"
+#define LOG_CLUSTER UINT64_C(0x65626d6564646564) /* of no cluster: of a store in a process */
+#define SLOT_BYTES (UINT32_C(8) << 20)
+#define ZONE_BYTES (UINT64_C(256) << 20)
+#define PRIMARY_BLOCKS 16384u /* 64 MiB */
+#define BUFFER_BYTES (UINT64_C(64) << 20)
+#define BATCH_BYTES (UINT32_C(128) << 10)
+#define LINGER_NS UINT64_C(100000000)
+#define VERSIONS_MAX 65536u
+#define WINDOW_BYTES (UINT64_C(32) << 20)
+
+struct sh_durable {
+    struct sh_disk *disk;
+    struct sh_replog *log;
+    enum sh_level level;
+};
+
+/* The level that this thread has chosen; -1: none. */
+static _Thread_local int chosen = -1;
+
+enum sh_level sh_embedded_level(const struct shoal *store)
+{
+    if (!store->durable)
+        return SH_LEVEL_ASYNC;
+    return chosen >= 0 ? (enum sh_level)chosen : store->durable->level;
+}
+
+static enum sh_level level_of(enum shoal_level level)
+{
+    switch (level) {
+    case SHOAL_ASYNC:
+        return SH_LEVEL_ASYNC;
+    case SHOAL_DURABLE:
+        return SH_LEVEL_DURABLE;
+    default:
+        return SH_LEVEL_REPLICATED;
+    }
+}
+
+enum shoal_err shoal_level_use(enum shoal_level level)
+{
+    if (level > SHOAL_DURABLE) {
+        sh_client_detail_set("a level is SHOAL_LEVEL_DEFAULT, _ASYNC, _REPLICATED or _DURABLE");
+        return SHOAL_EINVAL;
+    }
+    chosen = level == SHOAL_LEVEL_DEFAULT ? -1 : (int)level_of(level);
+    return SHOAL_OK;
+}
+
+enum shoal_err shoal_sync(shoal *store)
+{
+    struct sh_write write;
+    enum shoal_err err = sh_client_blocking();
+    if (err != SHOAL_OK)
+        return err;
+    if (!store || !store->durable) {
+        sh_client_detail_set("this store logs to no disk: open it with a data_dir");
+        return SHOAL_EINVAL;
+    }
+    sh_write_begin(&write, SH_LEVEL_DURABLE);
+    sh_backup_write_all(store->backup, &write);
+    return sh_embedded_settle(store, &write);
+}
+
+/* --- The step ------------------------------------------------------------------------------ */
+
+static void wake(void *arg)
+{
+    struct shoal *store = arg;
+    if (store->crew)
+        sh_crew_wake(store->crew, 0);
+}
+
+static uint32_t seconds_now(const struct shoal *store)
+{
+    return (uint32_t)(store->env.clock.wall_ns(store->env.clock.arg) / 1000000000);
+}
+
+static unsigned run(void *arg)
+{
+    struct shoal *store = arg;
+    return sh_backup_step(store->backup, sh_now(&store->env.clock), seconds_now(store));
+}
+
+static uint64_t due_ns(void *arg)
+{
+    struct shoal *store = arg;
+    return sh_backup_due_ns(store->backup);
+}
+
+struct sh_step sh_durable_step(struct shoal *store)
+{
+    return (struct sh_step){.name = "log", .run = run, .due_ns = due_ns, .arg = store};
+}
+
+/* --- Opening and closing ------------------------------------------------------------------- */
+
+enum shoal_err sh_embedded_backup(struct shoal *store, const char *data_dir)
+{
+    const struct sh_backup_config config = {
+        .store = store->store,
+        .nid = {SH_EMBEDDED_NID},
+        .zone_bytes =
+            store->durable_sizes.zone_bytes ? store->durable_sizes.zone_bytes : ZONE_BYTES,
+        .window_bytes = data_dir ? WINDOW_BYTES : 0,
+        .wake = wake,
+        .arg = store,
+    };
+    return sh_backup_create(&config, &store->backup);
+}
+
+/* Slots for all zones that a store of so many bytes can have. */
+static uint32_t slots_of(uint32_t slot_bytes, uint64_t zone_bytes, uint64_t store_bytes_max)
+{
+    uint64_t zones = store_bytes_max / zone_bytes + 3;
+    uint64_t slots =
+        zones * sh_replog_slots_for(slot_bytes, 2 * zone_bytes) + SH_REPLOG_SPARE_SLOTS;
+    return slots < (1u << 24) ? (uint32_t)slots : 1u << 24;
+}
+
+static enum shoal_err log_open(struct shoal *store, uint64_t store_bytes_max)
+{
+    struct sh_durable *durable = store->durable;
+    const struct sh_durable_sizes *sizes = &store->durable_sizes;
+    uint32_t slot_bytes = sizes->slot_bytes ? sizes->slot_bytes : SLOT_BYTES;
+    uint64_t zone_bytes = sizes->zone_bytes ? sizes->zone_bytes : ZONE_BYTES;
+    const struct sh_replog_config config = {
+        .disk = durable->disk,
+        .name = LOG_NAME,
+        .random = store->env.random,
+        .cluster = LOG_CLUSTER,
+        .node = SH_EMBEDDED_NID,
+        .slot_bytes = slot_bytes,
+        .slots = slots_of(slot_bytes, zone_bytes, store_bytes_max),
+        .primary_blocks = sizes->primary_blocks ? sizes->primary_blocks : PRIMARY_BLOCKS,
+        .buffer_bytes = BUFFER_BYTES,
+        .batch_bytes = BATCH_BYTES,
+        .linger_ns = LINGER_NS,
+        .versions_max = VERSIONS_MAX,
+        .syncs_later = true,
+        .handed = sh_backup_handed,
+        .durable = sh_backup_durable,
+        .arg = store->backup,
+    };
+    return sh_replog_open(&config, sh_now(&store->env.clock), seconds_now(store), &durable->log);
+}
+
+static void explain(enum shoal_err err, const char *data_dir, const struct sh_recovered *found)
+{
+    if (err == SHOAL_EBUSY)
+        sh_client_detail_set(
+            "%s is in use: another process, or another handle of this one, has the store open",
+            data_dir);
+    else if (err == SHOAL_ECLUSTER)
+        sh_client_detail_set("%s/" LOG_NAME
+                             " is the log of a node of a cluster, not of a store in a process",
+                             data_dir);
+    else if (err == SHOAL_ECORRUPT)
+        sh_client_detail_set("%s/" LOG_NAME " is damaged (zone %llu): see `shoal log verify %s`",
+                             data_dir, (unsigned long long)found->zone, data_dir);
+    else if (err == SHOAL_EFULL)
+        sh_client_detail_set(
+            "the store in %s has more than store_bytes_max allows: zone %llu, after %llu chunks",
+            data_dir, (unsigned long long)found->zone, (unsigned long long)found->chunks);
+    else
+        sh_client_detail_set("the store in %s can't be opened", data_dir);
+}
+
+enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir, enum shoal_level level,
+                               uint64_t store_bytes_max)
+{
+    struct sh_recovered found = {0};
+    struct sh_durable *durable = store->durable = calloc(1, sizeof *durable);
+    if (!durable)
+        return SHOAL_ENOMEM;
+    durable->level = level_of(level);
+    enum shoal_err err = sh_real_disk_create(data_dir, false, &durable->disk);
+    if (err == SHOAL_OK)
+        err = sh_real_disk_take(durable->disk);
+    if (err == SHOAL_OK)
+        err = log_open(store, store_bytes_max);
+    if (err == SHOAL_OK) {
+        const struct sh_recover_home home = {.log = durable->log,
+                                             .backup = store->backup,
+                                             .store = store->store,
+                                             .nid = {SH_EMBEDDED_NID},
+                                             .is_nameless = true,
+                                             .clock = store->env.clock,
+                                             .disk = durable->disk};
+        err = sh_recover_home_run(&home, &found);
+    }
+    if (err != SHOAL_OK) {
+        explain(err, data_dir, &found);
+        return err;
+    }
+    sh_backup_home_set(store->backup, durable->log);
+    err = sh_embedded_crew(store);
+    if (err == SHOAL_OK)
+        err = sh_disk_wake_set(durable->disk, wake, store);
+    return err;
+}
+
+void sh_durable_sync(struct shoal *store)
+{
+    if (!store->durable || !store->crew)
+        return;
+    struct sh_write write;
+    sh_write_begin(&write, SH_LEVEL_DURABLE);
+    sh_backup_write_all(store->backup, &write);
+    enum shoal_err err = sh_embedded_settle(store, &write);
+    if (err != SHOAL_OK)
+        SH_ERROR("client", "what was written last may be lost", SH_ERR(err));
+}
+
+void sh_durable_close(struct shoal *store)
+{
+    struct sh_durable *durable = store->durable;
+    if (!durable)
+        return;
+    if (durable->disk)
+        sh_disk_wake_stop(durable->disk);
+    sh_replog_close(durable->log);
+    if (durable->disk)
+        durable->disk->ops->destroy(durable->disk);
+    free(durable);
+    store->durable = NULL;
+}
