@@ -156,6 +156,30 @@ static void test_cleaned(void **state)
     abandon_and_clean(10, test_seed(31));
 }
 
+/* The slot that has the pieces is not cleaned before a write has said that they do not count, though all that came before is durable. */
+static void test_not_cleaned_too_early(void **state)
+{
+    (void)state;
+    rig.config.primary_blocks = 0;
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 10 * 65536));
+    append(0, 5, 1, 60000);
+    append(0, RIG_OF_ZONE, 2, 50);
+    for (unsigned i = 100; zone()->slots.count < 9; i++) { /* all is current */
+        append(0, i, i, 16000);
+        rig_sync(&rig, 1);
+    }
+    abandon(5, 3, 3);
+    sh_replog_sync(zone());
+    steps(8000);
+    assert_true(status().slots_cleaned > 9);
+    append(0, 6, 4, 100);
+    rig_sync(&rig, 1);
+    uint64_t end = sh_replog_next(zone());
+    reopen(true);
+    assert_read(end);
+}
+
 /* Once nothing of them can come back, lives are forgotten. */
 static void test_lives_are_forgotten(void **state)
 {
@@ -189,6 +213,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_process_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(test_goes_on, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cleaned, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_not_cleaned_too_early, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lives_are_forgotten, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
