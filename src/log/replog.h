@@ -154,6 +154,11 @@ size_t sh_replog_piece_max(const struct sh_replog *log);
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
 
+/* Gives up a chunk of which some pieces were appended, but not all: it is what it was, as is what came with it, and the next write has its
+ * number. Nothing happens where no piece is missing. The next write waits until an epoch has ended: EAGAIN. EFULL: all epochs are used up, and the pieces
+ * that are missing may still come. ENOMEM, EIO. Nothing has changed then. */
+SHOAL_NODISCARD enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone);
+
 /* The sequence number of the next write; those before which all writes are handed, and durable. A write is handed when a write
  * of the disk that has it has ended, of a pack or of its batch's slot, and so have those of all writes before it: then it is found
  * after the process was killed. Durable is what is found after a power cut, too. next >= handed >= durable; without syncs_later what
