@@ -180,7 +180,6 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
 uint64_t sh_replog_due_ns(const struct sh_replog *log);
 
 /* OK, or why the log is out of service. */
-void sh_replog_abandon(struct sh_replog_zone *zone);
 enum shoal_err sh_replog_trouble(const struct sh_replog *log);
 
 struct sh_replog_status {

@@ -131,8 +131,3 @@ enum shoal_err sh_replog_zone_read(struct sh_replog_zone *zone, const struct sh_
     sh_replog_load_begin(load);
     return SHOAL_OK;
 }
-
-void sh_replog_abandon(struct sh_replog_zone *zone)
-{
-    (void)zone;
-}
