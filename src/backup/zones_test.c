@@ -246,6 +246,29 @@ static void test_no_memory(void **state)
     assert_int_equal(resize(cid, 101), SHOAL_OK);
 }
 
+/* One that was admitted, and finds no memory for its group, is taken back. */
+static void test_cancelled(void **state)
+{
+    (void)state;
+    enum shoal_err err = SHOAL_OK;
+    struct sh_store_status status;
+    backup->config.zone_bytes = 1 << 30;
+    while (!err) {
+        shoal_cid cid;
+        const struct sh_store_wish wish = {.size = 0, .count = 1};
+        struct sh_write write;
+        sh_write_begin(&write, SH_LEVEL_ASYNC);
+        err = sh_backup_new_as(backup, &write, &wish, &cid, NULL);
+        if (!err)
+            err = resize(cid, 250);
+        read_all(0);
+    }
+    assert_int_equal(err, SHOAL_EFULL);
+    sh_store_status_get(store, &status);
+    assert_int_equal(zones[0]->live, status.payload_bytes + status.chunks * SH_ZONE_CHUNK_BYTES);
+    assert_int_equal(zones[0]->backlog.reserved, 0);
+}
+
 /* The removal of a create that failed has no room: it is recorded later, but not where the ID is in use again. */
 static void test_left(void **state)
 {
@@ -313,6 +336,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_reused_elsewhere, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_zone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cancelled, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large, setup, teardown),
     };
