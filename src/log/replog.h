@@ -109,7 +109,8 @@ struct sh_replog_item {
 };
 
 struct sh_replog_read {
-    /* As in sh_replog_zone_config; where rest_max is too little, it is raised, and the versions are learned again. */
+    /* As in sh_replog_zone_config; where rest_max is too little, the range is looked for, if none was given, or rest_max is raised, and the
+     * versions are learned again. */
     uint64_t range_first, range_count, rest_max;
     /* Takes what the zone holds; called within sh_replog_step. EAGAIN: not now; it is offered again in a later step. Another error ends the
      * reading with it. */
