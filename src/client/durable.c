@@ -12,7 +12,7 @@
 #define LOG_CLUSTER UINT64_C(0x65626d6564646564) /* of no cluster: of a store in a process */
 #define SLOT_BYTES (UINT32_C(8) << 20)
 #define ZONE_BYTES (UINT64_C(256) << 20)
-#define PRIMARY_BLOCKS 16384u /* 64 MiB */
+#define PRIMARY_BLOCKS 4096u /* 16 MiB */
 #define BUFFER_BYTES (UINT64_C(64) << 20)
 #define BATCH_BYTES (UINT32_C(128) << 10)
 #define LINGER_NS UINT64_C(100000000)
