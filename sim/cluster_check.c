@@ -390,8 +390,8 @@ bool cw_has_settled(void *arg)
     shoal_cid cid;
     const char *why;
     return cw_watch(world) ||
-           (!cw_programs_wait(world) && !host_behind(world, &why) && !slot_busy(world) &&
-            !chunk_unserved(world) && !cw_leftover(world, &host, &cid));
+           (!cw_programs_wait(world) && !cw_zones_wait(world) && !host_behind(world, &why) &&
+            !slot_busy(world) && !chunk_unserved(world) && !cw_leftover(world, &host, &cid));
 }
 
 /* Who has what of a chunk, for the story. */
@@ -443,6 +443,8 @@ void cw_not_settled(struct cw_world *world)
                 cw_servers_of(world, chunk->cid));
     else if (cw_programs_wait(world))
         cw_fail(world, "long after the last fault %s", cw_programs_wait(world));
+    else if (cw_zones_wait(world))
+        cw_fail(world, "long after the last fault %s", cw_zones_wait(world));
     else if ((why = cw_leftover(world, &host, &cid))) {
         tell_copies(world, cid);
         cw_fail(world, "long after the last fault host %u has %s (%u:%" PRIu64 ")", host->node, why,

@@ -26,7 +26,7 @@ struct request {
 
 struct totals {
     uint64_t seeds, virtual_ns, operations, moves, lost, crashes, flips, judged, unjudged, recruits,
-        dismissals, drains;
+        dismissals, drains, zones;
     uint64_t started_ns, reported_ns;
 };
 
@@ -183,6 +183,7 @@ static bool run_seed(const struct request *request, uint64_t seed, struct totals
     totals->recruits += result.recruits;
     totals->dismissals += result.dismissals;
     totals->drains += result.drains;
+    totals->zones += result.zones;
     totals->judged += result.judged;
     totals->unjudged += result.unjudged;
     if (!result.failed)
@@ -203,11 +204,13 @@ static void report(const struct totals *totals, uint64_t now_ns)
     printf("%" PRIu64 " seeds held, %.2f virtual hours in %.0f s (%.0f virtual seconds a second); "
            "%" PRIu64 " operations, %" PRIu64 " moves, %" PRIu64 " crashes, %" PRIu64
            " flipped bits noticed, %" PRIu64 " chunks died, %" PRIu64 " peers drained, %" PRIu64
-           " superpeers came and %" PRIu64 " went; of programs %" PRIu64 " calls judged, %" PRIu64
+           " superpeers came and %" PRIu64 " went, %" PRIu64
+           " answers about zones; of programs %" PRIu64 " calls judged, %" PRIu64
            " histories without a verdict\n",
            totals->seeds, virtual_s / 3600, real_s, real_s > 0 ? virtual_s / real_s : 0,
            totals->operations, totals->moves, totals->crashes, totals->flips, totals->lost,
-           totals->drains, totals->recruits, totals->dismissals, totals->judged, totals->unjudged);
+           totals->drains, totals->recruits, totals->dismissals, totals->zones, totals->judged,
+           totals->unjudged);
     (void)fflush(stdout);
 }
 

@@ -74,6 +74,7 @@ static void superpeer_forget(struct cw_host *host)
 /* Of a peer all but the superpeer beside it, which has a life of its own. */
 static void parts_forget(struct cw_host *host)
 {
+    cw_zones_drop(host);
     if (host->kind != CW_PEER)
         superpeer_forget(host);
     host->msg = NULL;
@@ -402,6 +403,8 @@ enum shoal_err cw_process_start(struct cw_host *host, char *detail)
         return err;
     }
     steps_begin(process);
+    if (host->kind == CW_PEER)
+        cw_zones_boot(host);
     (void)on_thread_start(process, main_run, process);
     sh_world_step_add(
         sim, host->node,

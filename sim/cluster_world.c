@@ -41,6 +41,7 @@ struct sh_cluster_world_config sh_cluster_world_config_of(uint64_t seed, unsigne
     config.locks = sh_mix64(seed + UINT64_C(0x6c6f636b73)) % 2;
     config.multis = sh_mix64(seed + UINT64_C(0x6d756c746973)) % 2;
     config.flips = sh_mix64(seed + UINT64_C(0x666c697073)) % 3 == 0;
+    config.zones = sh_mix64(seed + UINT64_C(0x7a6f6e6573)) % 3 == 0;
     config.is_zookeeper = sh_mix64(seed + UINT64_C(0x7a6f6f6b)) % ZOOKEEPER_WORLDS == 0;
     return config;
 }
@@ -250,6 +251,7 @@ static void run_round(struct cw_world *world)
     sh_zookeeper_model_calm_set(world->zookeeper, true);
     world->ends = true;
     cw_programs_end(world);
+    cw_zones_end(world);
     uint64_t until_ns = sh_world_now(sim) + SH_CLUSTER_SETTLE_NS;
     if (!world->result->failed && !sh_world_run_until(sim, cw_has_settled, world, until_ns))
         cw_not_settled(world);
@@ -273,6 +275,7 @@ static void close_world(struct cw_world *world)
     for (unsigned i = 0; i < world->chaos_count; i++)
         sh_chaos_destroy(world->chaos[i]);
     cw_programs_close(world);
+    cw_zones_close(world);
     free(world->scratch);
     free(world);
 }
@@ -292,6 +295,7 @@ void sh_cluster_world_run(const struct sh_cluster_world_config *config,
     world->result = result_out;
     world->scratch = sh_sim_alloc(CW_CHUNK_BYTES_MAX);
     cw_programs_open(world);
+    cw_zones_open(world);
     open_world(world);
     for (unsigned round = 0; round < config->rounds && !result_out->failed; round++)
         run_round(world);

@@ -12,6 +12,8 @@
  *   - no peer has a lease while the superpeers' leader may declare it failed, or has; none answers
  *     what it was asked after that; no two superpeers answer for one shard of the ring;
  *   - of one epoch there is one view; it has a node's instance once; epochs only rise;
+ *   - records of zones: no version of one has two contents, none that was acknowledged is lost, and a
+ *     life that does not own a zone changes nothing of it;
  *   - names, and the chunks that programs share, are linearizable; no shard of the metadata is ever
  *     forgotten, also when all superpeers die at once;
  *   - who is let go on at a barrier, is with as many as it is for, all of whom had signed on, and
@@ -59,6 +61,7 @@ struct sh_cluster_world_config {
     bool locks;               /* programs lock the chunks that they share */
     bool multis;              /* programs operate on many chunks at once */
     bool flips;        /* bits of superpeers' journals go bad while their processes are away */
+    bool zones;        /* peers make zones and change their records */
     bool is_quiet;     /* no faults */
     bool is_still;     /* no chunk moves, and no node comes or goes but by faults */
     bool is_zookeeper; /* the registry is in the model of a ZooKeeper; no spares */
@@ -80,6 +83,7 @@ struct sh_cluster_world_result {
     uint64_t events;   /* of nodes that programs were told */
     uint64_t multis;   /* operations of programs on many chunks at once that succeeded */
     uint64_t leases;   /* locks that programs were granted, or that were extended */
+    uint64_t zones;    /* updates of zones that were acknowledged, and questions answered */
     uint64_t barriers; /* members of barriers that were let go on */
     uint64_t lost;     /* chunks that died with their nodes */
     uint64_t crashes;

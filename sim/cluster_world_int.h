@@ -47,6 +47,8 @@ enum cw_op { CW_NONE, CW_CREATE, CW_PUT, CW_GET, CW_REMOVE, CW_LOCK, CW_UNLOCK }
 
 struct sh_chaos;
 struct cw_process;
+struct cw_zones;
+struct cw_zone_peer;
 struct cw_program;
 struct cw_programs;
 struct cw_world;
@@ -138,6 +140,7 @@ struct cw_host {
     bool is_moving;
     uint64_t move_after_ns;
     struct cw_program *program; /* a program's */
+    struct cw_zone_peer *zones; /* a peer's; NULL: it does not run, or the world has none */
     uint64_t boots;             /* how often its process has begun */
     bool is_wanted;             /* a spare superpeer's: it is to come, or has */
 };
@@ -186,6 +189,7 @@ struct cw_world {
     struct sh_chaos *chaos[CW_ROUNDS_MAX];
     unsigned chaos_count;
     struct cw_programs *programs; /* what they all did */
+    struct cw_zones *zones;       /* what is known of them; NULL: there are none in this world */
     uint8_t *scratch;             /* CW_CHUNK_BYTES_MAX bytes */
 };
 
@@ -285,6 +289,19 @@ void cw_words_lost(struct cw_host *host);
 /* For cw_watch and cw_check_end. */
 void cw_programs_watch(struct cw_world *world);
 void cw_programs_check(struct cw_world *world);
+
+/* --- cluster_zones.c: peers that make zones and change them ------------------------------------
+ */
+
+void cw_zones_open(struct cw_world *world);
+void cw_zones_close(struct cw_world *world);
+/* A peer's process has begun, or ends: before its objects go. */
+void cw_zones_boot(struct cw_host *host);
+void cw_zones_drop(struct cw_host *host);
+/* All are to be read once more. */
+void cw_zones_end(struct cw_world *world);
+/* What is not as it should be then; NULL: all is. */
+const char *cw_zones_wait(struct cw_world *world);
 
 /* --- cluster_flips.c: bits that go bad on superpeers' disks -----------------------------------
  */

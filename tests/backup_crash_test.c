@@ -65,7 +65,7 @@ struct test {
 };
 
 static unsigned all_writes, all_acked, all_checked, all_zones, all_refused, all_waited, all_large,
-    all_troubles, all_later;
+    all_troubles, all_later, all_abandoned, all_grown;
 static uint8_t scratch[1 << 20];
 
 static uint64_t now_of(const struct test *test)
@@ -419,12 +419,14 @@ static struct sh_store_rewrite rewrite_drawn(struct test *test, unsigned id, uin
 /* Goes on with a large chunk, which nobody else changes meanwhile. */
 static void large_step(struct test *test, struct op *op)
 {
-    if (!sh_backup_rewriting_step(test->backup, &op->write, op->rewriting))
+    bool is_over = sh_backup_rewriting_step(test->backup, &op->write, op->rewriting);
+    if (!is_over && sh_prng_below(&test->prng, 12))
         return;
     enum shoal_err err = sh_store_rewriting_end(op->rewriting);
     op->rewriting = NULL;
-    all_large++;
-    if (err != SHOAL_EFULL && was_done(test, err))
+    all_large += is_over;
+    all_abandoned += !is_over;
+    if (is_over && err != SHOAL_EFULL && was_done(test, err))
         changed(op, op->large, op->large_bytes, op->large_size);
     op_wait(op);
 }
@@ -482,6 +484,29 @@ static void read_one(struct test *test)
     }
 }
 
+/* A chunk grows much, so that it may move to another zone, and goes soon after. */
+static void grow_and_remove(struct test *test, struct op *op)
+{
+    unsigned id = id_drawn(test);
+    uint32_t size = 20000 + (uint32_t)sh_prng_below(&test->prng, 200000);
+    const struct sh_store_rewrite grow = {.kind = SH_STORE_RESIZE, .cid = cid_of(id), .size = size};
+    uint32_t before = test->chunks[id].size;
+    if (!id || before >= size)
+        return;
+    memcpy(scratch, test->chunks[id].bytes, before);
+    memset(scratch + before, 0, size - before);
+    enum shoal_err err = sh_backup_rewrite(test->backup, &op->write, &grow);
+    if (err == SHOAL_EFULL || !was_done(test, err))
+        return;
+    changed(op, id, scratch, size);
+    all_grown++;
+    if (sh_prng_below(&test->prng, 2))
+        (void)sh_world_run_until(test->world, NULL, NULL,
+                                 sh_world_now(test->world) + sh_prng_below(&test->prng, 120 * MS));
+    if (was_done(test, sh_backup_remove(test->backup, &op->write, cid_of(id))))
+        changed(op, id, NULL, ABSENT);
+}
+
 static void act(struct test *test)
 {
     for (unsigned i = 0; i < OPS; i++) {
@@ -498,6 +523,8 @@ static void act(struct test *test)
         create_some(test, op);
     else if (kind < 7)
         remove_some(test, op);
+    else if (kind == 7)
+        grow_and_remove(test, op);
     else if (kind < 12)
         put_some(test, op);
     else
@@ -617,13 +644,15 @@ static void fixed_seeds_hold(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++)
         run_seed(seed, seed);
-    print_message("%u changes, %u acknowledged, %u waited for, %u refused, %u large, %u chunks "
+    print_message("%u changes, %u acknowledged, %u waited for, %u refused, %u large, %u given up, "
+                  "%u grown, %u chunks "
                   "found, %u of them with "
                   "later changes, %u zones, %u logs out of service\n",
-                  all_writes, all_acked, all_waited, all_refused, all_large, all_checked, all_later,
-                  all_zones, all_troubles);
+                  all_writes, all_acked, all_waited, all_refused, all_large, all_abandoned,
+                  all_grown, all_checked, all_later, all_zones, all_troubles);
     assert_true(all_acked > 10000 && all_waited > 1000 && all_refused > 50 && all_large > 20 &&
-                all_checked > 10000 && all_later > 100 && all_zones > 100);
+                all_abandoned > 20 && all_grown > 200 && all_checked > 10000 && all_later > 100 &&
+                all_zones > 100);
 }
 
 static void fresh_seeds_hold(void **state)

@@ -51,7 +51,8 @@ struct test {
 #define DROP_ONE_IN 400     /* writes */
 
 static unsigned all_cleaned, all_compactions, all_full, all_marks, all_writes, all_kept, all_packs,
-    all_batches, all_flushes, all_troubles, all_handed, all_taken, all_drops, all_drops_cut;
+    all_batches, all_flushes, all_troubles, all_handed, all_taken, all_abandoned, all_drops,
+    all_drops_cut;
 
 static uint64_t now_of(const struct test *test)
 {
@@ -198,6 +199,12 @@ static void act(struct test *test)
         return;
     uint32_t number = (uint32_t)(written - test->written[zone]);
     uint32_t stamp = number + stamps_of(test, zone);
+    if (test->pieces[zone] && sh_prng_below(&test->modes, 2) &&
+        !sh_replog_abandon(test->rig.zones[zone].zone)) {
+        test->pieces[zone] = 0;
+        all_abandoned++;
+        return;
+    }
     struct sh_replog_write write =
         rig_write(&test->rig, written->chunk, stamp, written->size, test->pieces[zone]);
     struct sh_replog_write with;
@@ -474,12 +481,12 @@ static void fixed_seeds_hold(void **state)
     print_message(
         "%u writes, %u chunks read back, %u packs, %u batches, %u slots cleaned, %u marks dropped, "
         "%u flushes, %u compactions, %u logs out of service, %u writes that were only handed, %u "
-        "chunks read\n",
+        "chunks read, %u abandoned\n",
         all_writes, all_kept, all_packs, all_batches, all_cleaned, all_marks, all_flushes,
-        all_compactions, all_troubles, all_handed, all_taken);
+        all_compactions, all_troubles, all_handed, all_taken, all_abandoned);
     assert_true(!all_full && all_cleaned > 400 && all_compactions > 50 && all_flushes > 1000 &&
                 all_kept > 10000 && all_packs > 1000 && all_batches > 500 && all_troubles > 5 &&
-                all_handed > 400 && all_taken > 10000);
+                all_handed > 400 && all_taken > 10000 && all_abandoned > 100);
 }
 
 static void fresh_seeds_hold(void **state)

@@ -31,6 +31,7 @@ static void add(struct sh_cluster_world_result *sum, const struct sh_cluster_wor
     sum->names += result->names;
     sum->words += result->words;
     sum->barriers += result->barriers;
+    sum->zones += result->zones;
     sum->leases += result->leases;
     sum->multis += result->multis;
     sum->events += result->events;
@@ -163,6 +164,27 @@ static void locks_of_quiet_worlds_are_fair(void **state)
     assert_int_equal(result.moves, 0);
 }
 
+/* Superpeers come and go all the time, while peers make zones and change what is known of them. */
+static void zones_outlive_superpeers(void **state)
+{
+    (void)state;
+    struct sh_cluster_world_result sum = {0};
+    for (uint64_t seed = 21; seed < 24; seed++) {
+        struct sh_cluster_world_config config = sh_cluster_world_config_of(seed, 3, 4, 1);
+        struct sh_cluster_world_result result;
+        config.kind = SH_CLUSTER_REGISTRY;
+        config.rounds = 1;
+        config.round_ns = 10 * S;
+        config.programs = 0;
+        config.zones = true;
+        run_config(&config, &result);
+        add(&sum, &result);
+    }
+    print_message("%" PRIu64 " answers about zones, %" PRIu64 " crashes\n", sum.zones, sum.crashes);
+    assert_true(sum.zones > 300);
+    assert_true(sum.crashes > 5);
+}
+
 static void same_seed_same_trace(void **state)
 {
     (void)state;
@@ -184,6 +206,7 @@ int main(void)
         cmocka_unit_test(fresh_seeds_hold),
         cmocka_unit_test(quiet_world_loses_nothing),
         cmocka_unit_test(locks_of_quiet_worlds_are_fair),
+        cmocka_unit_test(zones_outlive_superpeers),
         cmocka_unit_test(same_seed_same_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

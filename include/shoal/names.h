@@ -1,7 +1,8 @@
 /* Names, barriers and scratch: what programs agree on. On a cluster the superpeers keep them, each
  * part four times, on their disks; the names of a peer's chunks are in its dumps, too. In an
- * embedded store they are in this process, for its threads, and the names in its dumps
- * (docs/names.md).
+ * embedded store they are in this process, for its threads, and the names in its dumps. Where that
+ * has a data_dir, its names are found again with its chunks; barriers and scratch are gone with the
+ * handle (docs/names.md).
  *
  *     err = shoal_name_set(store, "graph/root", cid, SHOAL_NAME_ABSENT, SHOAL_CID_NONE, NULL);
  *     err = shoal_name_wait(other, "graph/root", 10 * 1000000000ull, &cid);
@@ -37,7 +38,9 @@ enum shoal_name_if {
 
 /* Gives a name to a chunk ID, which need not exist; or removes it (ENONAME). previous_out (may be
  * NULL) gets whose it was, SHOAL_CID_NONE for nobody's; as an exception also with EEXIST and
- * EDIFFERS. */
+ * EDIFFERS. Embedded with a data_dir: durable when it returns, whatever the level, and nobody sees it
+ * before; the chunk is as durable as it was written (shoal_sync). EIO, ENOSPC: the disk takes nothing,
+ * and has not for 2.5 s; the detail says whether the change may still be done once it does. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_name_set(shoal *store, const char *name,
                                                         shoal_cid cid, enum shoal_name_if when,
                                                         shoal_cid expected,
@@ -150,7 +153,8 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_scratch_list(shoal *store, const 
  * are copied; `into` is kept until the call is done. In the call are then: cid, of get; of set and
  * remove whose the name was before, also with EEXIST and EDIFFERS. size, of shoal_scratch_get_async
  * the value's, also with ESIZE. EBUSY: 4,096 of them are under way. Embedded they are done when
- * they have begun. Whoever waits for a name, or at a barrier, does so in a thread of its own. */
+ * they have begun, but for changes of names with a data_dir: those wait for its disk, and are done in
+ * the order in which they have begun. Whoever waits for a name, or at a barrier, does so in a thread of its own. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err
 shoal_name_set_async(shoal *store, const char *name, shoal_cid cid, enum shoal_name_if when,
                      shoal_cid expected, struct shoal_call *call);

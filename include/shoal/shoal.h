@@ -66,12 +66,13 @@ struct shoal_options {
      * enough. NULL
      * or "": no cluster, but a whole node inside this process, with no daemon and no socket. */
     const char *addresses;
-    /* Embedded: the folder, made if need be, in which the store keeps all that it has: it is found
-     * again when it is opened again, by one handle at a time. NULL or "": its chunks live as long as
+    /* Embedded: the folder, made if need be, in which the store keeps its chunks and names: they are
+     * found again when it is opened again, by one handle at a time. NULL or "": they live as long as
      * the handle. */
     const char *data_dir;
-    enum shoal_level level; /* embedded, with data_dir: of writes by threads that have chosen none */
-    const char *cluster;      /* the cluster's name; "shoal" */
+    enum shoal_level
+        level;           /* embedded, with data_dir: of writes by threads that have chosen none */
+    const char *cluster; /* the cluster's name; "shoal" */
     const char *secret_file;  /* file with the cluster's secret */
     uint64_t timeout_ns;      /* for each call; 5 s. UINT64_MAX: as good as for ever */
     uint64_t store_bytes_max; /* embedded: most memory for chunks and tables, at least 1 MiB; 8 GiB.
@@ -216,8 +217,9 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_multi_resize(shoal *store, struct
 struct shoal_call {
     /* Called once, from a thread of the library, from one that waits in it, or from the one that
      * begins the call, maybe before the beginning has returned (embedded: always so, except within
-     * another completion, after which it is called, and for a lock that has to wait). Be short, do
-     * not block or call blocking functions of the library; starting asynchronous calls is fine. */
+     * another completion, after which it is called, for a lock that has to wait, and with a data_dir
+     * for what waits for its disk). Be short, do not block or call blocking functions of the library;
+     * starting asynchronous calls is fine. */
     void (*done)(struct shoal_call *call);
     void *arg;
     /* The result, valid once done: */

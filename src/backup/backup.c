@@ -195,7 +195,7 @@ static bool one_move(struct sh_zone *zone, enum shoal_err *err_out)
     }
     *err_out = SHOAL_OK;
     if (is_there && entry.kind == SH_BACKLOG_ABANDON) {
-        sh_replog_abandon(zone->log);
+        *err_out = sh_replog_abandon(zone->log);
     } else if (is_there) {
         write = write_of(&entry);
         write.with = has_note ? &note : NULL;

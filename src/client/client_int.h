@@ -34,10 +34,11 @@ struct sh_retry_queue {
     struct sh_call_state *first, *last;
 };
 
-/* Sizes of a log that is new; 0: the usual ones. */
+/* Sizes of a log that is new, and of the names' journal (journal.h); 0: the usual ones. */
 struct sh_durable_sizes {
     uint32_t slot_bytes, primary_blocks;
     uint64_t zone_bytes;
+    uint64_t names_segment_bytes, names_bytes_kept;
 };
 
 struct shoal {
@@ -52,6 +53,7 @@ struct shoal {
     struct sh_stripes stripes;
     struct sh_lock crew_lock; /* guards the making of the crew, by the first lock that may wait */
     struct sh_local_services *local; /* service_embedded.c */
+    struct sh_names *names; /* names_durable_int.h; NULL: the names are gone with the handle */
     /* A cluster's client. */
     struct sh_secret secret;
     struct sh_env env;
@@ -279,6 +281,11 @@ uint64_t sh_client_deadline_ns(shoal *store);
 /* OK when a node is a peer and up. ENONODE, EROLE, EFAILED, with the detail set. */
 SHOAL_NODISCARD enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid);
 
+/* open.c: opens a store in this process, with a log of other sizes, for tests. */
+SHOAL_NODISCARD enum shoal_err sh_embedded_open(const struct shoal_options *options,
+                                                const struct sh_durable_sizes *sizes,
+                                                struct shoal **store_out);
+
 /* embedded.c: runs a call on the store in this process; creates as wished. The detail says more
  * about some errors. */
 SHOAL_NODISCARD enum shoal_err
@@ -318,8 +325,10 @@ enum shoal_err sh_embedded_locks(struct shoal *store,
 /* Removes a chunk, and its locks with it. */
 SHOAL_NODISCARD enum shoal_err sh_embedded_remove(struct shoal *store, struct sh_write *write,
                                                   sh_lid lid);
-/* Makes the crew, unless it is there. ENOMEM. */
+/* Makes and starts the crew, unless it is there; makes one that is not started. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_embedded_crew(struct shoal *store);
+SHOAL_NODISCARD enum shoal_err sh_embedded_crew_make(struct shoal *store,
+                                                     struct sh_crew **crew_out);
 
 /* durable.c: a store in this process that logs to its own disk. */
 enum sh_level sh_embedded_level(const struct shoal *store);
@@ -329,8 +338,13 @@ SHOAL_NODISCARD enum shoal_err sh_embedded_backup(struct shoal *store, const cha
 SHOAL_NODISCARD enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir,
                                                enum shoal_level level, uint64_t store_bytes_max);
 struct sh_step sh_durable_step(struct shoal *store);
-/* Makes all durable, before the crew stops; closes the log, after the backup was destroyed. */
+/* The step of the names' journal. It comes before sh_durable_step: they share a disk, and what the
+ * journal's poll of the disk completes is the log's, whose step has to come then. */
+struct sh_step sh_durable_names_step(struct shoal *store);
+/* Makes all durable, before the crew stops; lets the disk wake the crew no more, and closes the names'
+ * journal, before the crew is destroyed; closes the log, after the backup was destroyed. */
 void sh_durable_sync(struct shoal *store);
+void sh_durable_quiet(struct shoal *store);
 void sh_durable_close(struct shoal *store);
 
 /* Ends all that wait, with ESTOPPED, while the store closes. */

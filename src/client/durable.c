@@ -3,7 +3,8 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "client/client_int.h"
+#include "client/names_durable_int.h"
+#include "client/service_int.h"
 #include "log/replog.h"
 #include "recover/home.h"
 
@@ -11,7 +12,7 @@
 #define LOG_CLUSTER UINT64_C(0x65626d6564646564) /* of no cluster: of a store in a process */
 #define SLOT_BYTES (UINT32_C(8) << 20)
 #define ZONE_BYTES (UINT64_C(256) << 20)
-#define PRIMARY_BLOCKS 16384u /* 64 MiB */
+#define PRIMARY_BLOCKS 4096u /* 16 MiB */
 #define BUFFER_BYTES (UINT64_C(64) << 20)
 #define BATCH_BYTES (UINT32_C(128) << 10)
 #define LINGER_NS UINT64_C(100000000)
@@ -102,6 +103,24 @@ struct sh_step sh_durable_step(struct shoal *store)
     return (struct sh_step){.name = "log", .run = run, .due_ns = due_ns, .arg = store};
 }
 
+static unsigned names_run(void *arg)
+{
+    struct shoal *store = arg;
+    return sh_names_step(store->names);
+}
+
+static uint64_t names_due_ns(void *arg)
+{
+    struct shoal *store = arg;
+    return sh_names_due_ns(store->names);
+}
+
+struct sh_step sh_durable_names_step(struct shoal *store)
+{
+    return (struct sh_step){
+        .name = "names", .run = names_run, .due_ns = names_due_ns, .arg = store};
+}
+
 /* --- Opening and closing ------------------------------------------------------------------- */
 
 enum shoal_err sh_embedded_backup(struct shoal *store, const char *data_dir)
@@ -154,6 +173,52 @@ static enum shoal_err log_open(struct shoal *store, uint64_t store_bytes_max)
     return sh_replog_open(&config, sh_now(&store->env.clock), seconds_now(store), &durable->log);
 }
 
+static struct sh_env names_env(const struct shoal *store)
+{
+    struct sh_env env = store->env;
+    env.disk = store->durable->disk;
+    return env;
+}
+
+static void names_explain(enum shoal_err err, const char *data_dir)
+{
+    if (err == SHOAL_ECLUSTER)
+        sh_client_detail_set(
+            "%s has the journal of a superpeer (journal.*): give the store a folder of its own",
+            data_dir);
+    else if (err == SHOAL_ECORRUPT)
+        sh_client_detail_set("the names of the store in %s are damaged (journal.*): put the folder "
+                             "back from a copy, or remove these files to lose the names only",
+                             data_dir);
+    else if (err != SHOAL_OK)
+        sh_client_detail_set("the names of the store in %s (journal.*) can't be read or written",
+                             data_dir);
+}
+
+/* Before anything is written into a folder that may be a node's. */
+static enum shoal_err names_check(struct shoal *store, const char *data_dir)
+{
+    const struct sh_env env = names_env(store);
+    enum shoal_err err = sh_names_check(&env);
+    names_explain(err, data_dir);
+    return err;
+}
+
+static enum shoal_err names_open(struct shoal *store, const char *data_dir)
+{
+    const struct sh_names_config config = {
+        .env = names_env(store),
+        .state = sh_local_names(store),
+        .segment_bytes = store->durable_sizes.names_segment_bytes,
+        .bytes_kept = store->durable_sizes.names_bytes_kept,
+        .wake = wake,
+        .arg = store,
+    };
+    enum shoal_err err = sh_names_open(&config, &store->names);
+    names_explain(err, data_dir);
+    return err;
+}
+
 static void explain(enum shoal_err err, const char *data_dir, const struct sh_recovered *found)
 {
     if (err == SHOAL_EBUSY)
@@ -175,6 +240,24 @@ static void explain(enum shoal_err err, const char *data_dir, const struct sh_re
         sh_client_detail_set("the store in %s can't be opened", data_dir);
 }
 
+/* From the start of the crew on the disk is its steps', so it is told before whom to wake. */
+static enum shoal_err crew_begin(struct shoal *store)
+{
+    struct sh_disk *disk = store->durable->disk;
+    enum shoal_err err = sh_embedded_crew_make(store, &store->crew);
+    if (err != SHOAL_OK)
+        return err;
+    err = sh_disk_wake_set(disk, wake, store);
+    if (err == SHOAL_OK)
+        err = sh_crew_start(store->crew);
+    if (err != SHOAL_OK) {
+        sh_disk_wake_stop(disk);
+        sh_crew_destroy(store->crew);
+        store->crew = NULL;
+    }
+    return err;
+}
+
 enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir, enum shoal_level level,
                                uint64_t store_bytes_max)
 {
@@ -187,7 +270,11 @@ enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir, enum s
     if (err == SHOAL_OK)
         err = sh_real_disk_take(durable->disk);
     if (err == SHOAL_OK)
+        err = names_check(store, data_dir);
+    if (err == SHOAL_OK)
         err = log_open(store, store_bytes_max);
+    if (err == SHOAL_OK)
+        err = names_open(store, data_dir);
     if (err == SHOAL_OK) {
         const struct sh_recover_home home = {.log = durable->log,
                                              .backup = store->backup,
@@ -199,14 +286,12 @@ enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir, enum s
         err = sh_recover_home_run(&home, &found);
     }
     if (err != SHOAL_OK) {
-        explain(err, data_dir, &found);
+        if (!*sh_client_detail())
+            explain(err, data_dir, &found);
         return err;
     }
     sh_backup_home_set(store->backup, durable->log);
-    err = sh_embedded_crew(store);
-    if (err == SHOAL_OK)
-        err = sh_disk_wake_set(durable->disk, wake, store);
-    return err;
+    return crew_begin(store);
 }
 
 void sh_durable_sync(struct shoal *store)
@@ -214,11 +299,23 @@ void sh_durable_sync(struct shoal *store)
     if (!store->durable || !store->crew)
         return;
     struct sh_write write;
+    struct sh_metadata_result none;
     sh_write_begin(&write, SH_LEVEL_DURABLE);
     sh_backup_write_all(store->backup, &write);
     enum shoal_err err = sh_embedded_settle(store, &write);
+    enum shoal_err names_err = sh_local_names_run(store, NULL, &none);
+    if (names_err != SHOAL_OK)
+        SH_ERROR("client", "names that were set last may be lost", SH_ERR(names_err));
     if (err != SHOAL_OK)
         SH_ERROR("client", "what was written last may be lost", SH_ERR(err));
+}
+
+void sh_durable_quiet(struct shoal *store)
+{
+    if (store->durable && store->durable->disk)
+        sh_disk_wake_stop(store->durable->disk);
+    sh_names_close(store->names);
+    store->names = NULL;
 }
 
 void sh_durable_close(struct shoal *store)
@@ -226,8 +323,6 @@ void sh_durable_close(struct shoal *store)
     struct sh_durable *durable = store->durable;
     if (!durable)
         return;
-    if (durable->disk)
-        sh_disk_wake_stop(durable->disk);
     sh_replog_close(durable->log);
     if (durable->disk)
         durable->disk->ops->destroy(durable->disk);

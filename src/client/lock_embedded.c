@@ -89,7 +89,7 @@ static uint64_t due_ns(void *arg)
     return sh_leases_due_ns(store->leases);
 }
 
-static enum shoal_err crew_make(struct shoal *store, struct sh_crew **crew_out)
+enum shoal_err sh_embedded_crew_make(struct shoal *store, struct sh_crew **crew_out)
 {
     struct sh_crew_config config = {
         .name = "shoal-node",
@@ -104,12 +104,9 @@ static enum shoal_err crew_make(struct shoal *store, struct sh_crew **crew_out)
         return err;
     sh_crew_step_add(crew, 0,
                      (struct sh_step){.name = "locks", .run = run, .due_ns = due_ns, .arg = store});
-    if (store->durable)
+    if (store->durable) {
+        sh_crew_step_add(crew, 0, sh_durable_names_step(store));
         sh_crew_step_add(crew, 0, sh_durable_step(store));
-    err = sh_crew_start(crew);
-    if (err != SHOAL_OK) {
-        sh_crew_destroy(crew);
-        return err;
     }
     *crew_out = crew;
     return SHOAL_OK;
@@ -124,9 +121,13 @@ enum shoal_err sh_embedded_crew(struct shoal *store)
     sh_lock_release(&store->crew_lock);
     if (is_there)
         return SHOAL_OK;
-    enum shoal_err err = crew_make(store, &made);
-    if (err != SHOAL_OK)
+    enum shoal_err err = sh_embedded_crew_make(store, &made);
+    if (err == SHOAL_OK)
+        err = sh_crew_start(made);
+    if (err != SHOAL_OK) {
+        sh_crew_destroy(made);
         return err;
+    }
     sh_lock_take(&store->crew_lock);
     if (!store->crew) {
         store->crew = made;

@@ -214,12 +214,14 @@ static enum shoal_err open_with(const struct client_config *config, struct shoal
     return SHOAL_OK;
 }
 
-static enum shoal_err open_embedded(const struct shoal_options *options, struct shoal **store_out)
+enum shoal_err sh_embedded_open(const struct shoal_options *options,
+                                const struct sh_durable_sizes *sizes, struct shoal **store_out)
 {
     struct shoal *store = calloc(1, sizeof *store);
     if (!store)
         return SHOAL_ENOMEM;
     store->is_embedded = true;
+    store->durable_sizes = *sizes;
     store->chunk_bytes_max = CHUNK_BYTES_MAX;
     struct sh_store_config config = {
         .bytes_max = options->store_bytes_max ? options->store_bytes_max : STORE_BYTES_MAX,
@@ -290,7 +292,7 @@ enum shoal_err shoal_open(const struct shoal_options *options, shoal **store_out
     if (err != SHOAL_OK || !store_out)
         return err != SHOAL_OK ? err : SHOAL_EINVAL;
     if (!options->addresses || options->addresses[0] == '\0')
-        return open_embedded(options, store_out);
+        return sh_embedded_open(options, &(struct sh_durable_sizes){0}, store_out);
     struct client_config config = {
         .cluster = options->cluster ? options->cluster : "shoal",
         .secret_file = options->secret_file ? options->secret_file : "",
@@ -376,6 +378,7 @@ void shoal_close(shoal *store)
     sh_durable_sync(store);
     if (store->crew)
         sh_crew_stop(store->crew);
+    sh_durable_quiet(store);
     sh_directory_destroy(store->directory);
     sh_msg_destroy(store->msg);
     if (store->crew && !store->is_embedded) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/names_durable_int.h"
 #include "client/service_int.h"
 #include "cluster/proto.h"
 #include "ring/arcs.h"
@@ -21,7 +22,8 @@ struct op {
     shoal *store;
     struct shoal_call *call;
     struct sh_exchange ex;
-    shoal_nid to; /* asked last */
+    shoal_nid to;                 /* asked last */
+    struct sh_name_change change; /* of a store in this process that is found again */
     bool is_update;
     /* An update's. */
     struct sh_metadata_update update;
@@ -330,13 +332,25 @@ void sh_service_ops_close(shoal *store)
 
 /* --- Beginning ------------------------------------------------------------------------------- */
 
-/* In this process it is done at once. */
+static void on_changed(struct sh_name_change *change)
+{
+    struct op *op = change->arg;
+    op->call->cid = change->result.cid;
+    op_end(op, change->result.err);
+}
+
+/* In this process it is done at once, unless it waits for the disk. */
 static void local_run(struct op *op)
 {
     struct sh_metadata_result result = {.cid = SHOAL_CID_NONE};
     uint8_t *answer = NULL;
     struct sh_reader r;
     enum shoal_err err;
+    if (op->is_update && sh_local_is_durable(op->store, &op->update)) {
+        op->change = (struct sh_name_change){.update = &op->update, .done = on_changed, .arg = op};
+        sh_names_begin(op->store->names, &op->change);
+        return;
+    }
     if (op->is_update) {
         err = sh_local_update(op->store, &op->update, &result);
         op->call->cid = result.cid;

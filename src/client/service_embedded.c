@@ -1,6 +1,7 @@
 /* Names, barriers and scratch of a store in this process: the state machine that superpeers
- * replicate (metadata/metadata.h), once, under a lock. Each call of a thread is one update or
- * question; who waits sleeps until something has changed. */
+ * replicate (metadata/metadata.h), once for the names, which may be found again (names_durable_int.h),
+ * and once for the rest, which is gone with the handle. Each call of a thread is one update or
+ * question. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "client/names_durable_int.h"
 #include "client/service_int.h"
 #include "cluster/metadata_answers.h"
 #include "cluster/proto.h"
@@ -16,50 +18,114 @@
 #define CONDITION_WAIT_NS_MAX (UINT64_C(3600) * 1000000000) /* then it looks again */
 
 struct sh_local_services {
-    struct sh_lock lock; /* guards the state */
-    pthread_cond_t changed;
-    struct sh_metadata *metadata;
+    struct sh_local_state names, rest; /* no thread takes the locks of both */
 };
 
-enum shoal_err sh_local_services_open(shoal *store)
+static enum shoal_err state_open(struct sh_local_state *state)
 {
-    struct sh_local_services *local = calloc(1, sizeof *local);
-    if (!local || sh_metadata_create(&local->metadata)) {
-        free(local);
+    if (sh_metadata_create(&state->metadata))
         return SHOAL_ENOMEM;
-    }
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* the best that a condition takes */
-    pthread_cond_init(&local->changed, &attributes);
+    pthread_cond_init(&state->changed, &attributes);
     pthread_condattr_destroy(&attributes);
-    sh_lock_init(&local->lock, SH_LOCK_CLIENT);
-    store->local = local;
+    sh_lock_init(&state->lock, SH_LOCK_CLIENT);
     return SHOAL_OK;
+}
+
+static void state_close(struct sh_local_state *state)
+{
+    if (!state->metadata)
+        return;
+    sh_metadata_destroy(state->metadata);
+    sh_lock_destroy(&state->lock);
+    pthread_cond_destroy(&state->changed);
+}
+
+enum shoal_err sh_local_services_open(shoal *store)
+{
+    store->local = calloc(1, sizeof *store->local);
+    if (!store->local)
+        return SHOAL_ENOMEM;
+    enum shoal_err err = state_open(&store->local->names);
+    return err ? err : state_open(&store->local->rest);
 }
 
 void sh_local_services_close(shoal *store)
 {
-    struct sh_local_services *local = store->local;
-    if (!local)
+    if (!store->local)
         return;
+    state_close(&store->local->rest);
+    state_close(&store->local->names);
+    free(store->local);
     store->local = NULL;
-    sh_metadata_destroy(local->metadata);
-    sh_lock_destroy(&local->lock);
-    pthread_cond_destroy(&local->changed);
-    free(local);
+}
+
+struct sh_local_state *sh_local_names(shoal *store)
+{
+    return &store->local->names;
 }
 
 /* --- Updates and questions ------------------------------------------------------------------- */
+
+static bool is_of_name(const struct sh_metadata_update *update)
+{
+    return update->kind == SH_METADATA_NAME || update->kind == SH_METADATA_UNNAME;
+}
+
+bool sh_local_is_durable(const shoal *store, const struct sh_metadata_update *update)
+{
+    return store->names && is_of_name(update);
+}
+
+struct changing {
+    struct sh_name_change change;
+    struct sh_waiter waiter;
+};
+
+static void on_changed(struct sh_name_change *change)
+{
+    struct changing *changing = change->arg;
+    sh_waiter_complete(&changing->waiter);
+}
+
+/* Says what is with the disk, and with the change. */
+static void trouble_explain(const struct sh_name_change *change)
+{
+    enum shoal_err err = change->result.err;
+    if (err != SHOAL_EIO && err != SHOAL_ENOSPC)
+        return;
+    sh_client_detail_set("the names' journal in data_dir can't be written: %s; the change %s",
+                         err == SHOAL_ENOSPC ? "make room on its disk"
+                                             : "see to its disk, and whether that is read-only",
+                         change->is_unclear ? "may still be done, once it can" : "was not done");
+}
+
+enum shoal_err sh_local_names_run(shoal *store, const struct sh_metadata_update *update,
+                                  struct sh_metadata_result *result_out)
+{
+    struct changing changing = {.change = {.update = update, .done = on_changed}};
+    changing.change.arg = &changing;
+    sh_names_begin(store->names, &changing.change);
+    bool is_done = sh_crew_wait(store->crew, 0, &changing.waiter, SH_NEVER);
+    SH_ASSERT(is_done);
+    trouble_explain(&changing.change);
+    *result_out = changing.change.result;
+    return result_out->err;
+}
 
 enum shoal_err sh_local_update(shoal *store, const struct sh_metadata_update *update,
                                struct sh_metadata_result *result_out)
 {
     struct sh_local_services *local = store->local;
-    sh_lock_take(&local->lock);
-    *result_out = sh_metadata_apply(local->metadata, sh_metadata_shard(update), update);
-    pthread_cond_broadcast(&local->changed);
-    sh_lock_release(&local->lock);
+    struct sh_local_state *state = is_of_name(update) ? &local->names : &local->rest;
+    if (sh_local_is_durable(store, update))
+        return sh_local_names_run(store, update, result_out);
+    sh_lock_take(&state->lock);
+    *result_out = sh_metadata_apply(state->metadata, sh_metadata_shard(update), update);
+    pthread_cond_broadcast(&state->changed);
+    sh_lock_release(&state->lock);
     return result_out->err;
 }
 
@@ -146,17 +212,18 @@ static struct timespec condition_time_in(uint64_t ns)
 enum shoal_err sh_local_ask(shoal *store, const struct sh_service_ask *ask, uint8_t **answer_out,
                             struct sh_reader *r_out)
 {
-    struct sh_local_services *local = store->local;
+    bool is_of_names = ask->kind == SH_ASK_NAME || ask->kind == SH_ASK_NAMES;
+    struct sh_local_state *state = is_of_names ? &store->local->names : &store->local->rest;
     uint64_t now_ns;
     size_t size = 0;
-    sh_lock_take(&local->lock);
-    enum shoal_err err = ask_now(local->metadata, ask, answer_out, &size);
+    sh_lock_take(&state->lock);
+    enum shoal_err err = ask_now(state->metadata, ask, answer_out, &size);
     while (err == SHOAL_EAGAIN && (now_ns = sh_now(&store->env.clock)) < ask->wait_until_ns) {
         struct timespec until = condition_time_in(ask->wait_until_ns - now_ns);
-        (void)pthread_cond_timedwait(&local->changed, &local->lock.mutex, &until);
-        err = ask_now(local->metadata, ask, answer_out, &size);
+        (void)pthread_cond_timedwait(&state->changed, &state->lock.mutex, &until);
+        err = ask_now(state->metadata, ask, answer_out, &size);
     }
-    sh_lock_release(&local->lock);
+    sh_lock_release(&state->lock);
     if (!err)
         *r_out = sh_reader_make(sh_bytes_make(*answer_out, size));
     return err;

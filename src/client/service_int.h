@@ -90,11 +90,21 @@ SHOAL_NODISCARD enum shoal_err
 sh_service_list(shoal *store, uint8_t kind, const char *prefix,
                 bool (*each)(void *arg, const char *text, uint64_t value), void *arg);
 
-/* The same for a store in this process (service_embedded.c). */
+/* The same for a store in this process (service_embedded.c). An update of a name that is found again
+ * waits for the disk: then one must not be within a completion. */
 SHOAL_NODISCARD enum shoal_err sh_local_update(shoal *store,
                                                const struct sh_metadata_update *update,
                                                struct sh_metadata_result *result_out);
 SHOAL_NODISCARD enum shoal_err sh_local_ask(shoal *store, const struct sh_service_ask *ask,
                                             uint8_t **answer_out, struct sh_reader *r_out);
+/* Whether an update waits for the disk, so that it has to be begun (sh_names_begin). */
+bool sh_local_is_durable(const shoal *store, const struct sh_metadata_update *update);
+/* Waits until such an update is done; NULL: until all that were begun before are. */
+SHOAL_NODISCARD enum shoal_err sh_local_names_run(shoal *store,
+                                                  const struct sh_metadata_update *update,
+                                                  struct sh_metadata_result *result_out);
+/* The names' state. */
+struct sh_local_state;
+struct sh_local_state *sh_local_names(shoal *store);
 
 #endif

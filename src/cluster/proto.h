@@ -61,7 +61,8 @@
  *   request  u64 epoch, u16 count (1 to 64), u16 each their IDs
  *   answer   u64 those shards (bit n is shard n): none where the other does not know that epoch yet, nor
  *            those of which a batch is being decided about; of each peer u32 names of chunks that it created,
- *            u32 ranges of chunks that have moved from or to it
+ *            u32 ranges of chunks that have moved from or to it, u32 zones of which it is the creator or the
+ *            owner, or has a backup
  *
  * REPORT     to any superpeer, from anyone
  *   request  empty
@@ -151,10 +152,35 @@
  * VACATE     one-way, from a superpeer to a peer: u64 first, u64 last chunk ID of a range that the peer has,
  *            of a creator that has left. If no chunk is left there the peer gives it back: by COMMIT, with
  *            the creator as the target (node/moves_vacant.c)
+ *
+ * Of zones (metadata/zone.h, docs/zones.md); each answer begins with u16, 0 or the superpeer to be asked
+ * instead, and then zeros:
+ *
+ * ZONE       from the peer that owns the zone or is to own it, or from a superpeer, to the superpeer of its
+ *            creator
+ *   request  ZONE_NEW, ZONE_CHANGE or ZONE_REMOVE as in metadata.h, of the condition 0
+ *   answer   u16 error of the update, u8 flags (1: the zone's record follows, 2: records may be missing or old,
+ *            since the shard's replicas were lost), u64 the highest number that the creator has given to a
+ *            zone, the record as it is now
+ *            The error is as metadata.h says, or of what was not carried out EFENCED (the asker's life is over by the
+ *            registry), ENONODE (the new owner or a new backup is not up), EINVAL (it is not the creator's)
+ *   errors   EBUSY (also: the superpeer does not know yet which life of a node is the latest), EROLE, EINVAL
+ *            (of another node); ETIMEOUT: it may or may not have been done
+ * ZONE_GET   from anyone, to the superpeer of its creator
+ *   request  u64 zone ID
+ *   answer   as of ZONE; the error is OK or ENONAME
+ *   errors   EBUSY, EROLE
+ * ZONES      from anyone, to the superpeer that owns the shard: the zones of a node in it
+ *   request  u8 by what (enum sh_zones_of), u8 shard, u16 node, u64 disk (BACKUP: 0 any, and then the node
+ *            may be 0), u64 zone ID to go on after
+ *   answer   u8 flags (1: there may be more, 2 as of ZONE), u64 the zone ID up to which was looked, and their
+ *            records, ascending; none is no end
+ *   errors   EBUSY, EROLE
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H
 
+#include "metadata/zone.h"
 #include "msg/msg.h"
 
 #define SH_MODULE_CLUSTER 1
@@ -187,6 +213,9 @@
 #define SH_CLUSTER_HOLDS SH_MSG_TYPE(SH_MODULE_CLUSTER, 43)
 #define SH_CLUSTER_REFERS SH_MSG_TYPE(SH_MODULE_CLUSTER, 45)
 #define SH_CLUSTER_VACATE SH_MSG_TYPE(SH_MODULE_CLUSTER, 46)
+#define SH_CLUSTER_ZONE SH_MSG_TYPE(SH_MODULE_CLUSTER, 47)
+#define SH_CLUSTER_ZONE_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 48)
+#define SH_CLUSTER_ZONES SH_MSG_TYPE(SH_MODULE_CLUSTER, 49)
 
 enum sh_ask_kind {
     SH_ASK_NAME = 1,
@@ -200,6 +229,19 @@ enum sh_ask_kind {
 };
 
 #define SH_SAVE_PIECE_BYTES 16384
+
+enum sh_zones_of {
+    SH_ZONES_OF_CREATOR = 1, /* in the creator's shard only */
+    SH_ZONES_OF_OWNER,
+    SH_ZONES_OF_BACKUP,
+};
+
+#define SH_ZONES_PAGE_BYTES 16384
+
+/* Flags of answers about zones. */
+#define SH_ZONE_ANSWER_RECORD 1u
+#define SH_ZONES_ANSWER_MORE 1u
+#define SH_ZONE_ANSWER_DOUBT 2u
 
 /* Flags of answers. */
 #define SH_ANSWER_VIEW 1u    /* a view follows */
@@ -235,7 +277,7 @@ enum sh_ask_kind {
 #define SH_PING_BYTES 2
 #define SH_FORGET_BYTES 2
 #define SH_REFERS_BYTES 10       /* and 2 for each node */
-#define SH_REFERS_ANSWER_BYTES 8 /* and 8 for each node */
+#define SH_REFERS_ANSWER_BYTES 8 /* and 12 for each node */
 #define SH_RECRUIT_BYTES 11      /* with the address's length */
 #define SH_DISMISS_BYTES 2
 #define SH_DISMISSED_BYTES 10
@@ -244,5 +286,11 @@ enum sh_ask_kind {
 #define SH_HEARD_ANSWER_BYTES 10 /* and 2 for each node */
 #define SH_HERE_BYTES 20         /* with the address's length */
 #define SH_PING_ANSWER_BYTES 10
+#define SH_ZONE_UPDATE_HEAD 12 /* before the zone's ID */
+#define SH_ZONE_UPDATE_BYTES_MAX (SH_ZONE_UPDATE_HEAD + SH_ZONE_BYTES_MAX)
+#define SH_ZONE_ANSWER_BYTES 13 /* and a record */
+#define SH_ZONE_GET_BYTES 8
+#define SH_ZONES_BYTES 20
+#define SH_ZONES_ANSWER_BYTES 11 /* and records */
 
 #endif

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "cluster/view.h"
 
-#define FORMAT 4
+#define FORMAT 5
 #define FLAG_CURRENT 1u
 #define FLAG_RECOVERING 2u
 #define FLAGS (FLAG_CURRENT | FLAG_RECOVERING)
@@ -50,9 +50,10 @@ static void shard_numbers_of(struct sh_report_shard *shard,
                              uint64_t *numbers[SH_REPORT_SHARD_NUMBERS])
 {
     uint64_t *const all[SH_REPORT_SHARD_NUMBERS] = {
-        &shard->version,        &shard->replicas,   &shard->applied,       &shard->ranges,
-        &shard->moved,          &shard->sources,    &shard->names,         &shard->bytes,
-        &shard->origin_version, &shard->copy_epoch, &shard->copy_sequence, &shard->missing,
+        &shard->version,     &shard->replicas,      &shard->applied, &shard->ranges,
+        &shard->moved,       &shard->sources,       &shard->names,   &shard->zones,
+        &shard->zones_short, &shard->zones_lost,    &shard->bytes,   &shard->origin_version,
+        &shard->copy_epoch,  &shard->copy_sequence, &shard->missing,
     };
     memcpy(numbers, all, sizeof all);
 }

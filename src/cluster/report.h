@@ -3,7 +3,7 @@
  * that it is.
  *
  * Encoded (little-endian, no padding):
- *   0   u8   format (4)
+ *   0   u8   format (5)
  *   1   u8   kind
  *   2   u8   flags: 1 current, 2 recovering
  *   3   u8   role
@@ -15,7 +15,7 @@
  *            u8 origin, u8 the copy's superpeer, and the numbers of struct sh_report_shard in its
  *            order, each u64
  *
- * Memory: 7 KB; 6.5 KB encoded. Threads: plain values. */
+ * Memory: 9 KB; 8 KB encoded. Threads: plain values. */
 #ifndef SH_CLUSTER_REPORT_H
 #define SH_CLUSTER_REPORT_H
 
@@ -54,12 +54,13 @@ struct sh_report_shard {
     uint64_t moved;    /* those of them that are not with their creators */
     uint64_t sources;  /* of migrations */
     uint64_t names;
-    uint64_t bytes; /* of memory that these take */
+    uint64_t zones, zones_short, zones_lost; /* with fewer backups than wanted; with none left */
+    uint64_t bytes;                          /* of memory that these take */
     uint64_t origin_version, copy_epoch, copy_sequence;
     uint64_t missing; /* superpeers that have not said yet which old copy they have */
 };
 
-#define SH_REPORT_SHARD_NUMBERS 12
+#define SH_REPORT_SHARD_NUMBERS 15
 
 struct sh_report {
     enum sh_report_kind kind;

@@ -34,7 +34,7 @@ static const char *state_name(enum shoal_node_state state)
 
 /* What one superpeer keeps of the ring, in all. */
 struct sums {
-    uint64_t owned, held, ranges, moved, names, bytes;
+    uint64_t owned, held, ranges, moved, names, zones, bytes;
     bool has_more;
 };
 
@@ -49,6 +49,7 @@ static struct sums sums_make(const struct sh_report *report)
         sums.moved += shard->moved;
         sums.has_more |= shard->has_more;
         sums.names += shard->names;
+        sums.zones += shard->zones;
         sums.bytes += shard->bytes;
     }
     return sums;
@@ -73,6 +74,9 @@ static struct sh_json *shards_json(const struct sh_report *report)
         sh_json_set_u64(row, "moved_ranges", shard->moved);
         sh_json_set_u64(row, "sources", shard->sources);
         sh_json_set_u64(row, "names", shard->names);
+        sh_json_set_u64(row, "zones", shard->zones);
+        sh_json_set_u64(row, "zones_under_replicated", shard->zones_short);
+        sh_json_set_u64(row, "zones_lost", shard->zones_lost);
         sh_json_set_u64(row, "memory_bytes", shard->bytes);
         sh_shard_origin_json(row, report, i);
         sh_json_append(list, row);
@@ -106,6 +110,7 @@ static void report_json(struct sh_json *row, const struct sh_report *report)
     sh_json_set_u64(row, "shards_owned", sums.owned);
     sh_json_set_u64(row, "shards_held", sums.held);
     sh_json_set_u64(row, "names", sums.names);
+    sh_json_set_u64(row, "zones", sums.zones);
     sh_json_set_u64(row, "registry_bytes", report->registry_bytes);
     sh_json_set_u64(row, "memory_bytes", sums.bytes);
     sh_json_set_u64(row, "resident_bytes", report->resident_bytes);
@@ -239,6 +244,7 @@ static void registry_print(FILE *out, const struct sh_report *report)
             "lookups      %" PRIu64 " answered, %" PRIu64 " of them that nobody has the chunk\n",
             report->lookups, report->lookups_nobody);
     fprintf(out, "names        %" PRIu64 "\n", sums.names);
+    fprintf(out, "zones        %" PRIu64 "\n", sums.zones);
     fprintf(out, "memory       %s", sh_size_format(report->registry_bytes, text));
     fprintf(out, " for the registry, %s", sh_size_format(sums.bytes, text));
     fprintf(out, " with the ring, %s resident\n", sh_size_format(report->resident_bytes, text));

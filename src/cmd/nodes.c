@@ -425,6 +425,7 @@ static void steps_print(FILE *out, struct sh_steps_row *rows, size_t count)
 /* What superpeers were asked, in all. */
 struct asked {
     uint64_t lookups, nobody;
+    uint64_t zones, zones_short, zones_lost; /* each by the owner of its shard */
     /* What the one said that leads, or has applied most, of those that know the ring's table. */
     struct sh_report best;
 };
@@ -441,6 +442,18 @@ static void best_keep(struct asked *asked, const struct sh_report *report)
         asked->best = *report;
 }
 
+static void zones_add(struct asked *asked, const struct sh_report *report)
+{
+    for (unsigned i = 0; i < report->shard_count; i++) {
+        const struct sh_report_shard *shard = &report->shards[i];
+        if (shard->owner != report->nid.v)
+            continue;
+        asked->zones += shard->zones;
+        asked->zones_short += shard->zones_short;
+        asked->zones_lost += shard->zones_lost;
+    }
+}
+
 /* Prints a superpeer's line, or adds its object to the list, and adds up. */
 static void superpeer_show(struct sh_cmd *cmd, const struct shoal_node *node, struct sh_json *list,
                            struct asked *asked)
@@ -451,6 +464,7 @@ static void superpeer_show(struct sh_cmd *cmd, const struct shoal_node *node, st
     if (is_up && err == SHOAL_OK) {
         asked->lookups += report.lookups;
         asked->nobody += report.lookups_nobody;
+        zones_add(asked, &report);
         best_keep(asked, &report);
     }
     if (!cmd->flags.json) {
@@ -517,6 +531,22 @@ static void lookups_print(FILE *out, const struct asked *asked, const struct sho
             own->hits, own->misses, own->questions, own->healed);
 }
 
+static struct sh_json *zones_json(const struct asked *asked)
+{
+    struct sh_json *row = sh_json_object();
+    sh_json_set_u64(row, "all", asked->zones);
+    sh_json_set_u64(row, "under_replicated", asked->zones_short);
+    sh_json_set_u64(row, "lost", asked->zones_lost);
+    return row;
+}
+
+static void zones_print(FILE *out, const struct asked *asked)
+{
+    if (asked->zones)
+        fprintf(out, "zones: %" PRIu64 ", %" PRIu64 " of them under-replicated, %" PRIu64 " lost\n",
+                asked->zones, asked->zones_short, asked->zones_lost);
+}
+
 int sh_cmd_run_status(struct sh_cmd *cmd)
 {
     struct shoal_node *nodes;
@@ -553,6 +583,7 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     sh_json_set_u64(sum, "lookups_nobody", asked.nobody);
     sh_json_set(root, "all", sum);
     sh_json_set(root, "client", client_json(&own));
+    sh_json_set(root, "zones", zones_json(&asked));
     sh_json_set(root, "steps", steps);
     sh_json_set(root, "waiting_shards", sh_shards_waiting_json(&asked.best));
     if (cmd->flags.json)
@@ -561,6 +592,7 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s", "all", "", "", "");
     memory_print(cmd->out, &all);
     lookups_print(cmd->out, &asked, &all, &own);
+    zones_print(cmd->out, &asked);
     steps_print(cmd->out, longest, longest_count);
     sh_shards_waiting_print(cmd->out, &asked.best);
     return SH_EXIT_OK;

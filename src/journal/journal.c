@@ -317,8 +317,9 @@ static const char *hint(enum shoal_err err)
     case SHOAL_ENOMEM:
         return "no memory to read the journal in data_dir: give the process more";
     default:
-        return "the journal in data_dir is unusable: restore it, or remove the files journal.* and "
-               "start this superpeer with the others' addresses, to catch up from them";
+        return "the journal in data_dir is unusable: restore it, or remove the files journal.*; "
+               "then a superpeer that is started with the others' addresses catches up from them, "
+               "and a store in a process has lost its names";
     }
 }
 

@@ -1,6 +1,6 @@
 /* The journal: one log on one disk for all replicated state machines of a superpeer (Raft's
- * registry and the shards of the ring), with group commit, and snapshots that are written beside
- * new entries.
+ * registry and the shards of the ring), or for the names of a store in a process, with group commit,
+ * and snapshots that are written beside new entries.
  *
  *   append, state_set --> [chunk] --write and sync, one at a time--> segment files
  *          '---> LSN                            '---> synced(journal) >= LSN: durable

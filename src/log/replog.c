@@ -470,7 +470,7 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
         return SHOAL_EBUSY;
     if (zone->is_ending)
         return SHOAL_EAGAIN;
-    enum shoal_err err = batch_for(zone, stored);
+    enum shoal_err err = zone->is_abandoning ? sh_replog_life_end(zone) : batch_for(zone, stored);
     if (!err)
         err = sh_replog_batch_reserve(zone->filling, stored);
     uint32_t numbers[2];
@@ -486,6 +486,24 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     log->status.appended += !zone->chain_pieces;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
         (void)sh_replog_batch_ready(zone->filling); /* or it goes on being filled */
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone)
+{
+    if (zone->log->trouble)
+        return SHOAL_EIO;
+    if (zone->is_dropping)
+        return SHOAL_EBUSY;
+    if (!zone->chain_pieces)
+        return SHOAL_OK;
+    if (zone->epoch == SH_REPLOG_EPOCH_MAX)
+        return SHOAL_EFULL;
+    enum shoal_err err = sh_replog_lives_reserve(&zone->lives);
+    if (err)
+        return err;
+    zone->chain_pieces = 0;
+    zone->is_abandoning = true;
     return SHOAL_OK;
 }
 

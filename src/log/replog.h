@@ -110,7 +110,8 @@ struct sh_replog_item {
 };
 
 struct sh_replog_read {
-    /* As in sh_replog_zone_config; where rest_max is too little, it is raised, and the versions are learned again. */
+    /* As in sh_replog_zone_config; where rest_max is too little, the range is looked for, if none was given, or rest_max is raised, and the
+     * versions are learned again. */
     uint64_t range_first, range_count, rest_max;
     /* Takes what the zone holds; called within sh_replog_step. EAGAIN: not now; it is offered again in a later step. Another error ends the
      * reading with it. */
@@ -173,6 +174,11 @@ size_t sh_replog_piece_max(const struct sh_replog *log);
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
 
+/* Gives up a chunk of which some pieces were appended, but not all: it is what it was, as is what came with it, and the next write has its
+ * number. Nothing happens where no piece is missing. The next write waits until an epoch has ended: EAGAIN. EFULL: all epochs are used up, and the pieces
+ * that are missing may still come. EBUSY: the zone is being dropped. ENOMEM, EIO. Nothing has changed then. */
+SHOAL_NODISCARD enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone);
+
 /* The sequence number of the next write; those before which all writes are handed, and durable. A write is handed when a write
  * of the disk that has it has ended, of a pack or of its batch's slot, and so have those of all writes before it: then it is found
  * after the process was killed. Durable is what is found after a power cut, too. next >= handed >= durable; without syncs_later what
@@ -194,7 +200,6 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
 uint64_t sh_replog_due_ns(const struct sh_replog *log);
 
 /* OK, or why the log is out of service. */
-void sh_replog_abandon(struct sh_replog_zone *zone);
 enum shoal_err sh_replog_trouble(const struct sh_replog *log);
 
 struct sh_replog_status {

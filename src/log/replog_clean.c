@@ -32,6 +32,7 @@
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
 #define SLOTS_EACH 8                  /* cleaned for one load of the versions */
 #define AGAIN_NS UINT64_C(1000000000) /* after a cleaning that failed */
+#define LIVES_EACH (SH_BLOCK_BYTES / SH_SPAN_HEAD_BYTES) /* are recorded in one block */
 #define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
 
 enum phase { LOADS_VERSIONS, COMPACTS, COPIES, SETTLES, RECORDS, GIVES };
@@ -606,33 +607,47 @@ static bool is_recorded(const struct sh_replog_clean *clean)
     return false;
 }
 
-/* Sends a batch without entries, for what its span's head says; false: not now. */
-static bool record_one(struct sh_replog_clean *clean, uint16_t life, uint64_t first)
+/* Sends a batch without entries, for what its spans' heads say, one for each of these lives; false: not now. */
+static bool record_some(struct sh_replog_clean *clean, const struct sh_replog_life *lives,
+                        unsigned count)
 {
-    if (survivors_begin(clean))
+    static const uint8_t room_for_heads[LIVES_EACH * SH_SPAN_HEAD_BYTES];
+    struct sh_blocks *blocks = clean->zone->log->blocks;
+    const size_t more = (count - 1) * SH_SPAN_HEAD_BYTES;
+    SH_ASSERT(count && count <= LIVES_EACH);
+    if (!clean->survivors && survivors_begin(clean))
         return false;
-    clean->survivors->life = life;
-    clean->survivors->life_first = first;
+    if (sh_chain_reserve(blocks, &clean->survivors->chain, more))
+        return false;
+    sh_chain_put(blocks, &clean->survivors->chain, sh_bytes_make(room_for_heads, more));
+    clean->survivors->lives = lives;
+    clean->survivors->lives_count = count;
     enum shoal_err err = survivors_go(clean);
     if (err)
         clean->err = err;
     return true;
 }
 
-/* All is durable. Where no slot says so, an empty batch does. So long as there are slots from an earlier process, which may have
- * writes that do not count, one says of each life when it began: that may be known of a slot only that is given away. */
+/* All is durable. Where no slot says so, an empty batch does. So long as there are slots that may have writes that do not count, from an
+ * earlier process or of chunks that were abandoned, one says of each life when it began: that may be known of a slot only that is given
+ * away. */
 static unsigned record(struct sh_replog_clean *clean)
 {
-    const struct sh_replog_zone *zone = clean->zone;
-    const struct sh_replog_lives *lives = &zone->lives;
-    if (has_found(clean)) {
+    struct sh_replog_zone *zone = clean->zone;
+    struct sh_replog_lives *lives = &zone->lives;
+    bool has_old = has_found(clean);
+    if (!has_old)
+        sh_replog_lives_forget(zone);
+    if (has_old || zone->has_void) {
         while (clean->recorded < lives->count && !clean->err) {
-            const struct sh_replog_life *life = &lives->lives[clean->recorded];
-            if (!record_one(clean, life->life, life->first))
+            unsigned left = lives->count - clean->recorded;
+            unsigned count = left < LIVES_EACH ? left : LIVES_EACH;
+            if (!record_some(clean, &lives->lives[clean->recorded], count))
                 return 0;
-            clean->recorded++;
+            clean->recorded += count;
         }
-    } else if (!is_recorded(clean) && !record_one(clean, zone->life, zone->life_first)) {
+    } else if (!is_recorded(clean) &&
+               !record_some(clean, &lives->lives[lives->count - 1], 1)) { /* this one */
         return 0;
     }
     clean->phase = RECORDS;

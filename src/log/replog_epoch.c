@@ -65,11 +65,43 @@ static void encode(void *arg, uint64_t first, uint64_t last, uint32_t number, bo
     sh_replog_clean_learn(encoding->zone, first, last, tuple.version, is_removal);
 }
 
+enum shoal_err sh_replog_life_end(struct sh_replog_zone *zone)
+{
+    SH_ASSERT(zone->is_abandoning && !zone->is_ending && !zone->chain_pieces);
+    struct sh_replog_batch *filling = zone->filling;
+    enum shoal_err err = SHOAL_OK;
+    if (filling && filling->chain.bytes > SH_SPAN_HEAD_BYTES) { /* it is of the life that ends */
+        err = sh_replog_batch_ready(filling);
+    } else if (filling) {
+        zone->filling = NULL;
+        sh_replog_batch_free(filling);
+    }
+    return err ? err : sh_replog_epoch_end(zone);
+}
+
+/* A life begins within a process: what the one before has of the number that comes next does not count. */
+static void life_begin(struct sh_replog_zone *zone)
+{
+    struct sh_replog *log = zone->log;
+    SH_ASSERT(!zone->filling);
+    zone->is_abandoning = false;
+    zone->life = zone->epoch;
+    zone->life_first = zone->next_sequence;
+    enum shoal_err err =
+        sh_replog_lives_add(&zone->lives, zone->life, zone->life_first, zone->durable);
+    SH_ASSERT(!err); /* there was room */
+    zone->has_void = true;
+    zone->void_order = log->slots.taken;
+    zone->void_seconds = log->seconds;
+}
+
 static void epoch_begin(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
     sh_versions_clear(zone->versions);
     zone->epoch++;
+    if (zone->is_abandoning)
+        life_begin(zone);
     zone->flushes++;
     zone->is_ending = false;
     log->ending = zone->next_ending;

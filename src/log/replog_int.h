@@ -44,6 +44,9 @@ struct sh_replog_batch {
     uint64_t whole; /* what its span's head says */
     uint16_t life;  /* that, too */
     uint64_t life_first;
+    /* Of one without entries: the lives for which it has a span each, when it gets its place; of the zone's. */
+    const struct sh_replog_life *lives;
+    unsigned lives_count;
     uint64_t begun_ns; /* when its oldest entry came that no disk has yet */
     /* Up to where the primary log has it. */
     uint64_t packed; /* bytes of the chain */
@@ -117,6 +120,10 @@ struct sh_replog_zone {
     uint32_t chain_number; /* of the version that it will have; the last piece takes it */
     uint64_t with_chunk;   /* came with the first piece; 0: none */
     bool with_is_removal;
+    /* Such a chunk was abandoned: a life begins with the next epoch, in which its pieces do not count. They may be in slots that were taken
+     * before void_order, and in laps of the primary log that had begun by void_seconds. */
+    bool is_abandoning, has_void;
+    uint32_t void_order, void_seconds;
     struct sh_versions *versions; /* NULL: nobody writes to it, it was only found on the disk */
     bool is_loaded;               /* all that slots have of it is known */
     uint16_t epoch_seen;          /* the highest epoch there */
@@ -280,6 +287,10 @@ bool sh_replog_slots_have_time(const struct sh_replog *log);
 /* A life is known. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_lives_add(struct sh_replog_lives *lives, uint16_t life,
                                                    uint64_t first, uint64_t whole);
+/* There is room for another life. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_lives_reserve(struct sh_replog_lives *lives);
+/* A zone without slots from an earlier process knows only its own life any more, if nothing of a chunk that was abandoned is left. */
+void sh_replog_lives_forget(struct sh_replog_zone *zone);
 /* The number from which on what a life wrote does not count; UINT64_MAX: all of it does. */
 uint64_t sh_replog_lives_end(const struct sh_replog_lives *lives, uint16_t life);
 
@@ -489,6 +500,8 @@ static inline uint64_t sh_replog_flush_least(uint32_t incarnation)
 /* The zone's table of versions is full. EAGAIN: it will be empty. EFULL: there is no other epoch. ENOSPC: there is no room for
  * the versions of the one before. */
 enum shoal_err sh_replog_epoch_end(struct sh_replog_zone *zone);
+/* Ends the life in which a chunk was abandoned. EAGAIN: it is on the way; EFULL, ENOSPC: as above. */
+enum shoal_err sh_replog_life_end(struct sh_replog_zone *zone);
 /* Encodes a piece of a table of versions. */
 unsigned sh_replog_epochs_step(struct sh_replog *log);
 /* Sends the versions on their way if all entries that they tell of are durable. ENOSPC. */

@@ -4,6 +4,44 @@
 #include "base/assert.h"
 #include "log/replog_int.h"
 
+enum shoal_err sh_replog_lives_reserve(struct sh_replog_lives *lives)
+{
+    if (lives->count < lives->room)
+        return SHOAL_OK;
+    unsigned room = lives->room ? 2 * lives->room : 4;
+    struct sh_replog_life *grown = realloc(lives->lives, room * sizeof *grown);
+    if (!grown)
+        return SHOAL_ENOMEM;
+    lives->lives = grown;
+    lives->room = room;
+    return SHOAL_OK;
+}
+
+/* Whether a slot, or the primary log, may have pieces of a chunk that was abandoned. */
+static bool has_abandoned(const struct sh_replog_zone *zone)
+{
+    const struct sh_replog *log = zone->log;
+    const struct sh_log_slot *slots = log->slots.slots;
+    if (log->head.primary_blocks && zone->void_seconds >= log->lap_since[3])
+        return true;
+    uint32_t i = zone->slots.first;
+    while (i != SH_SLOT_NONE &&
+           (slots[i].kind != SH_SLOT_ENTRIES || slots[i].order >= zone->void_order))
+        i = slots[i].next;
+    return i != SH_SLOT_NONE;
+}
+
+void sh_replog_lives_forget(struct sh_replog_zone *zone)
+{
+    struct sh_replog_lives *lives = &zone->lives;
+    if (!zone->has_void || has_abandoned(zone))
+        return;
+    SH_ASSERT(lives->lives[lives->count - 1].life == zone->life);
+    zone->has_void = false;
+    lives->lives[0] = lives->lives[lives->count - 1];
+    lives->count = 1;
+}
+
 enum shoal_err sh_replog_lives_add(struct sh_replog_lives *lives, uint16_t life, uint64_t first,
                                    uint64_t whole)
 {
@@ -15,14 +53,9 @@ enum shoal_err sh_replog_lives_add(struct sh_replog_lives *lives, uint16_t life,
         same->whole = whole > same->whole ? whole : same->whole;
         return SHOAL_OK;
     }
-    if (lives->count == lives->room) {
-        unsigned room = lives->room ? 2 * lives->room : 4;
-        struct sh_replog_life *grown = realloc(lives->lives, room * sizeof *grown);
-        if (!grown)
-            return SHOAL_ENOMEM;
-        lives->lives = grown;
-        lives->room = room;
-    }
+    enum shoal_err err = sh_replog_lives_reserve(lives);
+    if (err)
+        return err;
     for (unsigned i = lives->count++; i > at; i--)
         lives->lives[i] = lives->lives[i - 1];
     lives->lives[at] = (struct sh_replog_life){life, first, whole};

@@ -42,8 +42,10 @@ struct sh_replog_load {
     /* Of a zone that is read. */
     struct sh_replog_read read; /* take NULL: it is not */
     struct sh_currents *currents;
-    struct sh_replog_told with;  /* of the entry before, which has the number of the next one */
-    bool has_no_room;            /* for all versions: they are learned anew, with more */
+    struct sh_replog_told with; /* of the entry before, which has the number of the next one */
+    bool has_no_room;           /* for all versions: they are learned anew, with more */
+    /* The hull of the owner's own chunks that were seen, and how many versions of them; for an array. */
+    uint64_t hull_first, hull_last, hull_seen;
     struct sh_replog_entry held; /* that was offered, and not taken yet */
     bool is_held;
 };

@@ -11,6 +11,34 @@ static uint64_t chunk_of(const struct sh_replog_entry *entry)
 
 /* --- Learning ---------------------------------------------------------------------------------- */
 
+/* A version costs 24 bytes in a hash table and 8 in an array, where gaps cost as much. */
+#define HULL_SHARE 8u
+
+static void hull_add(struct sh_replog_load *load, uint64_t first, uint64_t last)
+{
+    if (first >> 48 != load->zone->owner)
+        return;
+    if (!load->hull_seen || first < load->hull_first)
+        load->hull_first = first;
+    if (!load->hull_seen || last > load->hull_last)
+        load->hull_last = last;
+    load->hull_seen += last - first + 1;
+}
+
+/* Where a caller knows no range, and the chunks lie close, all of them are one. */
+static void range_choose(struct sh_replog_load *load)
+{
+    struct sh_replog_read *read = &load->read;
+    uint64_t count = load->hull_last - load->hull_first + 1;
+    if (read->range_count || !load->hull_seen || count > SH_CURRENTS_CHUNKS_MAX ||
+        count / HULL_SHARE > load->hull_seen) {
+        read->rest_max = 4 * read->rest_max + RUN_EACH;
+        return;
+    }
+    read->range_first = load->hull_first;
+    read->range_count = count;
+}
+
 static void learn(struct sh_replog_load *load, uint64_t first, uint64_t last,
                   struct sh_replog_version version, bool is_removal)
 {
@@ -32,7 +60,10 @@ void sh_replog_learn_entry(struct sh_replog_load *load, const struct sh_replog_e
 {
     const struct sh_replog_told with = load->with;
     load->with.chunk = 0;
-    if (!entry || load->walk.is_void || load->has_no_room)
+    if (!entry || load->walk.is_void)
+        return;
+    hull_add(load, chunk_of(entry), chunk_of(entry));
+    if (load->has_no_room)
         return;
     const struct sh_replog_told told = {
         .chunk = chunk_of(entry), .version = entry->version, .is_removal = entry->is_removal};
@@ -49,6 +80,7 @@ unsigned sh_replog_learn_tuple(struct sh_replog_load *load)
     struct sh_version_tuple *tuple = &load->tuple;
     uint64_t last = tuple->last - tuple->first < RUN_EACH ? tuple->last : tuple->first + RUN_EACH;
     unsigned count = (unsigned)(last - tuple->first) + 1;
+    hull_add(load, tuple->first, last);
     if (!load->has_no_room)
         learn(load, tuple->first, last, tuple->version, tuple->is_removal);
     tuple->first = last == tuple->last ? 0 : last + 1;
@@ -59,7 +91,8 @@ enum shoal_err sh_replog_learn_anew(struct sh_replog_load *load)
 {
     struct sh_replog_read *read = &load->read;
     if (load->has_no_room)
-        read->rest_max = 4 * read->rest_max + RUN_EACH;
+        range_choose(load);
+    load->hull_seen = 0;
     if (read->rest_max > SH_CURRENTS_CHUNKS_MAX)
         return SHOAL_ENOMEM;
     const struct sh_currents_config config = {
@@ -130,9 +163,4 @@ enum shoal_err sh_replog_zone_read(struct sh_replog_zone *zone, const struct sh_
     }
     sh_replog_load_begin(load);
     return SHOAL_OK;
-}
-
-void sh_replog_abandon(struct sh_replog_zone *zone)
-{
-    (void)zone;
 }

@@ -60,7 +60,8 @@ static enum shoal_err place(struct sh_replog_batch *batch)
     slot->filled += bytes;
     slot->pending++;
     bool is_in_pieces =
-        batch->zone->filling == batch && batch->zone->chain_pieces; /* the next number's */
+        batch->zone->filling == batch &&
+        (batch->zone->chain_pieces || batch->zone->is_abandoning); /* the next number's */
     uint64_t end = batch->first + batch->sequences + is_in_pieces;
     slot->end = slot->end > end ? slot->end : end;
     slot->is_found |= !batch->zone->versions; /* from the primary log, at the start */
@@ -93,19 +94,27 @@ static uint32_t sound_of(const struct sh_replog_batch *batch)
 static void span_head_put(struct sh_replog_batch *batch)
 {
     struct sh_replog *log = batch->zone->log;
-    const struct sh_span span = {.zone = batch->zone->id,
-                                 .use = log->slots.slots[batch->slot].use,
-                                 .first = batch->first,
-                                 .sequences = batch->sequences,
-                                 .bytes = (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
-                                 .whole = batch->zone->durable,
-                                 .incarnation = batch->zone->incarnation,
-                                 .life = batch->life,
-                                 .life_first = batch->life_first,
-                                 .sound = sound_of(batch),
-                                 .context = batch->begin};
+    uint8_t *at = sh_chain_begin(log->blocks, &batch->chain);
+    struct sh_span span = {
+        .zone = batch->zone->id,
+        .use = log->slots.slots[batch->slot].use,
+        .first = batch->first,
+        .sequences = batch->sequences,
+        .bytes = batch->lives ? 0 : (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
+        .whole = batch->zone->durable,
+        .incarnation = batch->zone->incarnation,
+        .life = batch->life,
+        .life_first = batch->life_first,
+        .sound = sound_of(batch),
+        .context = batch->begin};
     batch->whole = span.whole;
-    sh_span_put(&span, sh_chain_begin(log->blocks, &batch->chain));
+    for (unsigned i = 0; i < batch->lives_count; i++, at += SH_SPAN_HEAD_BYTES) {
+        span.life = batch->lives[i].life;
+        span.life_first = batch->lives[i].first;
+        sh_span_put(&span, at);
+    }
+    if (!batch->lives)
+        sh_span_put(&span, at);
 }
 
 enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch)

@@ -258,7 +258,19 @@ static void split_key(const struct sh_map_page *left, const struct sh_map_page *
     memcpy(split->key, high.at, split->key_size);
 }
 
-/* Divides a page that has no room for another i-th item, with that, into halves of bytes. An item
+/* Up to how many bytes the left one of two pages is to have that a page with another i-th item is divided
+ * into: half of them, or three quarters where the item comes behind so many. So pages that are filled in order
+ * somewhere in the middle, as by a node whose zones have rising IDs, stay three quarters full, and one that is
+ * split again has taken in a quarter of a page since all the same (sh_map_cells_max). */
+static size_t split_point(const struct sh_map_page *page, unsigned i, size_t item_size)
+{
+    size_t before = 0, most = ROOM_BYTES / 4 * 3;
+    for (unsigned at = 0; at < i; at++)
+        before += 2 + bytes_of(page, at);
+    return before >= most ? most : (used_of(page) + 2 + item_size) / 2;
+}
+
+/* Divides a page that has no room for another i-th item, with that, by bytes. An item
  * behind all others of the map (is_last: nothing is right of the page) gets a page of its own: so
  * pages that are filled in order are full. */
 static void page_split(struct sh_map *map, struct sh_cells *cells, struct sh_map_page *left,
@@ -270,14 +282,14 @@ static void page_split(struct sh_map *map, struct sh_cells *cells, struct sh_map
     const struct sh_map_page *old = (const struct sh_map_page *)(const void *)copy;
     struct sh_map_page *right = page_new(map, cells, left->cell.kind);
     struct sh_map_page *to = left;
-    size_t half = (used_of(old) + 2 + item_bytes(is_leaf(old), key.size, value.size)) / 2;
+    size_t most = split_point(old, i, item_bytes(is_leaf(old), key.size, value.size));
     size_t sum = 0;
     page_empty(left);
     for (unsigned at = 0; at <= old->count; at++) {
         struct sh_bytes k = at == i ? key : key_of(old, at - (at > i));
         struct sh_bytes v = at == i ? value : value_of(old, at - (at > i));
         sum += 2 + item_bytes(is_leaf(old), k.size, v.size);
-        if (is_last && i == old->count ? at == i : left->count && sum > half)
+        if (is_last && i == old->count ? at == i : left->count && sum > most)
             to = right;
         bool fits = page_add(to, to->count, k, v);
         SH_ASSERT(fits);

@@ -8,7 +8,8 @@
  *           keys in the page below are at or above the item's key, and below the next item's
  *
  * Memory of an item: 5 bytes beside key and value; pages are 69 % full after insertions in no order
- * (so times 1.45), full after ascending ones. A page that is less than a quarter full is joined
+ * (so times 1.45), full after ascending ones behind all items, three quarters full after ascending ones
+ * between others. A page that is less than a quarter full is joined
  * with a neighbour if both take at most three quarters.
  *
  * Time: each operation looks at one page of each level; 2^18 names of 16 bytes have 3 levels. A

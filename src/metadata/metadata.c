@@ -113,6 +113,10 @@ static struct sh_metadata_result carry_out(struct sh_metadata_shard *shard,
     case SH_METADATA_CLAIM:
     case SH_METADATA_GONE:
         return sh_metadata_move_apply(shard, update);
+    case SH_METADATA_ZONE_NEW:
+    case SH_METADATA_ZONE_CHANGE:
+    case SH_METADATA_ZONE_REMOVE:
+        return sh_metadata_zone_apply(shard, update);
     case SH_METADATA_RESTORED:
         return restored(shard, update->sequence);
     case SH_METADATA_KNOWN:
@@ -146,8 +150,8 @@ bool sh_metadata_is_batch(uint8_t kind)
 }
 
 /* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to (CLAIM: condition), u64 sequence, u16 count, runs.
- * KNOWN: nothing. RESTORED: u64 sequence. GONE: u16 from. Before all of them, and of those in metadata_services.c, u8
- * kind. */
+ * KNOWN: nothing. RESTORED: u64 sequence. GONE: u16 from. Before all of them, and of those in metadata_services.c and
+ * metadata_zones.c, u8 kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
 {
     sh_put8(w, update->kind);
@@ -159,6 +163,10 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
     }
     if (update->kind == SH_METADATA_GONE) {
         sh_put16(w, update->from.v);
+        return;
+    }
+    if (sh_metadata_is_zone(update->kind)) {
+        sh_metadata_zone_update_put(w, update);
         return;
     }
     if (!sh_metadata_is_batch(update->kind)) {
@@ -247,6 +255,11 @@ enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
         update_out->from.v = sh_get16(&r);
         is_good = sh_metadata_is_peer(update_out->from);
         break;
+    case SH_METADATA_ZONE_NEW:
+    case SH_METADATA_ZONE_CHANGE:
+    case SH_METADATA_ZONE_REMOVE:
+        is_good = sh_metadata_zone_update_get(&r, update_out);
+        break;
     default:
         is_good = sh_metadata_service_get(&r, update_out);
     }
@@ -270,6 +283,8 @@ unsigned sh_metadata_shard(const struct sh_metadata_update *update)
 {
     if (update->kind >= SH_METADATA_NAME && update->kind < SH_METADATA_CLAIM)
         return sh_metadata_service_shard(update);
+    if (sh_metadata_is_zone(update->kind))
+        return sh_zone_shard(update->zone.id);
     SH_ASSERT(sh_metadata_is_batch(update->kind) && update->count);
     return sh_arc_shard(shoal_cid_creator(update->runs[0].first));
 }

@@ -5,6 +5,8 @@
  *   moved chunks   ranges of chunk IDs that are not all with their creators, and of each source of
  *                  migrations the last batch that was decided about
  *   names          1 to 255 bytes to a chunk ID
+ *   zones          who owns each zone and has its replicas (zone.h); of each node the last zone that it
+ *                  has created
  *   barriers       which members have signed on, with data, and how the last round ended
  *                  (metadata_barriers.h)
  *   scratch        1 to 255 bytes to at most 1 KiB
@@ -32,7 +34,7 @@
  * (RESTORED) or empty, and from what the nodes say that they have (CLAIM). Until all have said it, the
  * shard is not *known*: that a chunk was moved nowhere can't be told, and no batch is decided about.
  *
- * Memory: sources, ranges, names and scratch are items of one ordered map (map_int.h). A name takes
+ * Memory: sources, ranges, names, zones and scratch are items of one ordered map (map_int.h). A name takes
  * 16 bytes beside its own, a range 18, a source 18; pages of the map are 69 % full after insertions
  * in no order, so a name of 16 bytes takes 46 bytes then, and 32 after a restore. At most
  * SH_METADATA_NAMES_MAX names, which is 2^24 in all, and SH_METADATA_RANGES_MAX ranges that
@@ -44,6 +46,7 @@
 #define SH_METADATA_METADATA_H
 
 #include "base/bytes.h"
+#include "metadata/zone.h"
 #include "ranges/ranges.h"
 #include "shoal/err.h"
 #include "shoal/types.h"
@@ -53,6 +56,7 @@
 #define SH_METADATA_CLAIMS_MAX (1u << 20)
 #define SH_METADATA_AHEAD_MAX 2048       /* updates of a shard, reserved and not applied */
 #define SH_METADATA_NAMES_MAX (1u << 18) /* of a shard: ten million fit when evenly spread */
+#define SH_METADATA_ZONES_MAX (1u << 20) /* of a shard */
 #define SH_METADATA_RUNS_MAX 256         /* of a batch */
 #define SH_METADATA_GONE_MAX 1024        /* ranges that one GONE changes */
 #define SH_METADATA_CALLERS_MAX 256      /* completion records of a shard */
@@ -96,6 +100,15 @@ enum sh_metadata_kind {
      * its own that are nobody's are with it again, where nobody finds them; its ID may be given to
      * another peer once none of them is with a third one. At most SH_METADATA_GONE_MAX ranges. */
     SH_METADATA_GONE,
+    SH_METADATA_ZONE_NEW,
+    SH_METADATA_ZONE_CHANGE,
+    SH_METADATA_ZONE_REMOVE,
+};
+
+/* Why an update of a zone may be carried out. */
+enum sh_zone_condition {
+    SH_ZONE_BY_OWNER, /* if the asker's life is the one that owns the zone */
+    SH_ZONE_BY_OTHER, /* the superpeer that ordered it has seen to that (superpeer_zones.c) */
 };
 
 enum sh_claim {
@@ -117,9 +130,14 @@ struct sh_metadata_run {
 
 struct sh_metadata_update {
     uint8_t kind, condition;
-    shoal_nid from, to; /* MOVE, REFUSE, RESOLVE; CLAIM: from, who says it; GONE: from */
-    /* MOVE, REFUSE, RESOLVE, RESTORED: not 0; CLAIM: the last batch of `from`, or 0. */
+    /* MOVE, REFUSE, RESOLVE; CLAIM: from, who says it; GONE: from; ZONE: from, who asks. */
+    shoal_nid from, to;
+    /* MOVE, REFUSE, RESOLVE, RESTORED: not 0; CLAIM: the last batch of `from`, or 0. ZONE: the life of
+     * `from`. */
     uint64_t sequence;
+    /* NEW: the record. CHANGE: as it is to be, but with the version that it has now, and of no incarnation.
+     * REMOVE: its ID and version. */
+    struct sh_zone zone;
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */
     struct sh_bytes name; /* NAME, UNNAME, SCRATCH: 1 to SH_NAME_BYTES_MAX */
@@ -145,6 +163,10 @@ struct sh_metadata_update {
  * ELIMIT, too many ranges: the shard must not be called known; ECANCELED, the shard is known.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the shard's bound. BARRIER: metadata_barriers.h.
+ * ZONE_NEW: OK also if the zone is there and is this life's: its record stays as it is; EEXIST, it is another's;
+ * ECANCELED, the number is not above the creator's last one, so the zone is not made, now or later; ELIMIT, too
+ * many zones. ZONE_CHANGE, ZONE_REMOVE: OK also if it was done before; ENONAME; EDIFFERS, the version is another; ENOTOWNER,
+ * the asker does not own it. CHANGE: EINVAL, a concluded zone's bounds change; ELIMIT, no number is left.
  * All that have a caller: ECANCELED, it is older than the caller's last one. Of a caller that is
  * not known, and forgotten may be what came after `since`: ETIMEOUT, a repetition, which may have
  * been done; EAGAIN, else: who never sent it before may send it again with the count of now. None
@@ -197,9 +219,9 @@ bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned shard);
 
 /* How much of a shard refers to a peer: names of chunks that it created, and ranges of chunks that
  * are not with their creator, of which it is the one or the other. lost: those of the ranges that GONE
- * changes. */
+ * changes. zones: of which it is the creator or the owner, or has a backup. */
 struct sh_metadata_refs {
-    uint32_t names, ranges, lost;
+    uint32_t names, ranges, lost, zones;
 };
 struct sh_metadata_refs sh_metadata_refs(const struct sh_metadata *metadata, unsigned shard,
                                          shoal_nid nid);
@@ -235,6 +257,7 @@ bool sh_metadata_scratch_next(const struct sh_metadata *metadata, unsigned shard
 #define SH_METADATA_WALK_MAX 256
 struct sh_metadata_sizes {
     size_t ranges, moved, sources, names, bytes;
+    size_t zones, zones_short, zones_lost; /* short: sh_zone_is_short */
 };
 struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata, unsigned shard);
 

@@ -1,16 +1,19 @@
 /* The inside of a shard's state, shared by metadata*.c.
  *
- * Sources, ranges, names and scratch are items of one ordered map (map_int.h), whose keys begin
+ * Sources, ranges, names, zones and scratch are items of one ordered map (map_int.h), whose keys begin
  * with their kind; barriers and completion records have tables of their own:
  *
  *   SOURCE    node, big-endian (2 bytes)       u64 last, the last batch that was decided about
  *   RANGE     first chunk ID, big-endian (8)   u16 owner, up to the next range of that creator. Of a
  *                                              creator with moved chunks all IDs are in ranges
  *   NAME      the name                         u64 chunk ID
+ *   ZONE      zone ID, big-endian (8)          u32 era, the record without its ID (zone.h)
+ *   LAST      node, big-endian (2)             u64 number of the last zone that it has created
  *   SCRATCH   the key                          the value
  *
  * The owner NONE: nobody's, since all replicas were lost, unless a target says that it has them. LOST:
- * nobody's, whoever may still have a copy of before. */
+ * nobody's, whoever may still have a copy of before. The era is made of the shard's incarnation in which the
+ * record was written; in another one the record is old. */
 #ifndef SH_METADATA_METADATA_INT_H
 #define SH_METADATA_METADATA_INT_H
 
@@ -25,6 +28,8 @@ enum sh_metadata_item {
     SH_ITEM_SOURCE = 1,
     SH_ITEM_RANGE,
     SH_ITEM_NAME,
+    SH_ITEM_ZONE,
+    SH_ITEM_LAST,
     SH_ITEM_SCRATCH,
     SH_ITEM_KINDS,
 };
@@ -51,6 +56,7 @@ struct sh_metadata_shard {
     struct sh_map items;
     size_t counts[SH_ITEM_KINDS]; /* of items */
     size_t scratch_bytes;         /* keys and values */
+    size_t zones_short, zones_lost;
     size_t barrier_count, barrier_bytes;
     size_t completion_count;
     uint64_t updates;              /* by callers */
@@ -119,6 +125,20 @@ struct sh_metadata_result sh_metadata_barrier_apply(struct sh_metadata_shard *sh
                                                     const struct sh_metadata_update *update);
 struct sh_metadata_result sh_metadata_move_apply(struct sh_metadata_shard *shard,
                                                  const struct sh_metadata_update *update);
+/* metadata_zones.c */
+struct sh_metadata_result sh_metadata_zone_apply(struct sh_metadata_shard *shard,
+                                                 const struct sh_metadata_update *update);
+bool sh_metadata_is_zone(uint8_t kind);
+/* An update of a zone as bytes, with the kind read or put already. */
+void sh_metadata_zone_update_put(struct sh_writer *w, const struct sh_metadata_update *update);
+/* Whether it is one. */
+bool sh_metadata_zone_update_get(struct sh_reader *r, struct sh_metadata_update *update);
+#define SH_ZONE_VALUE_MAX (4 + SH_ZONE_BYTES_MAX - 8)
+/* Reads an item. False: it is none. */
+bool sh_metadata_zone_read(struct sh_bytes key, struct sh_bytes value, struct sh_zone *zone_out);
+/* An item was put in (is_more) or taken out. */
+void sh_metadata_zone_count(struct sh_metadata_shard *shard, struct sh_bytes value, bool is_more);
+
 /* Forgets where chunks are, and what was decided about batches. */
 void sh_metadata_moves_clear(struct sh_metadata_shard *shard);
 

@@ -7,6 +7,15 @@
 _Static_assert(1 + SH_NAME_BYTES_MAX <= SH_MAP_KEY_MAX, "a kind and a name are a key");
 _Static_assert(SH_SCRATCH_VALUE_MAX <= SH_MAP_VALUE_MAX, "a value of scratch is a value");
 
+/* What is counted of items beside their number. */
+static void count(struct sh_metadata_shard *shard, enum sh_metadata_item kind, struct sh_bytes key,
+                  struct sh_bytes value, bool is_more)
+{
+    sh_metadata_refs_count(shard, kind, key, value, is_more);
+    if (kind == SH_ITEM_ZONE)
+        sh_metadata_zone_count(shard, value, is_more);
+}
+
 struct key {
     size_t size;
     uint8_t bytes[SH_MAP_KEY_MAX];
@@ -42,8 +51,8 @@ void sh_metadata_item_put(struct sh_metadata_shard *shard, enum sh_metadata_item
     struct key made;
     struct sh_bytes old;
     if (sh_metadata_item_get(shard, kind, key, &old))
-        sh_metadata_refs_count(shard, kind, key, old, false);
-    sh_metadata_refs_count(shard, kind, key, value, true);
+        count(shard, kind, key, old, false);
+    count(shard, kind, key, value, true);
     shard->counts[kind] +=
         sh_map_put(&shard->items, shard->cells, key_make(kind, key, &made), value);
 }
@@ -52,7 +61,7 @@ void sh_metadata_item_append(struct sh_metadata_shard *shard, enum sh_metadata_i
                              struct sh_bytes key, struct sh_bytes value)
 {
     struct key made;
-    sh_metadata_refs_count(shard, kind, key, value, true);
+    count(shard, kind, key, value, true);
     sh_map_append(&shard->items, shard->cells, key_make(kind, key, &made), value);
     shard->counts[kind]++;
 }
@@ -63,7 +72,7 @@ void sh_metadata_item_remove(struct sh_metadata_shard *shard, enum sh_metadata_i
     struct key made;
     struct sh_bytes old;
     if (sh_metadata_item_get(shard, kind, key, &old))
-        sh_metadata_refs_count(shard, kind, key, old, false);
+        count(shard, kind, key, old, false);
     bool was_there = sh_map_remove(&shard->items, shard->cells, key_make(kind, key, &made));
     SH_ASSERT(was_there && shard->counts[kind]);
     shard->counts[kind]--;

@@ -24,6 +24,9 @@ struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata,
                                       .moved = moved_count(shard),
                                       .sources = shard->counts[SH_ITEM_SOURCE],
                                       .names = shard->counts[SH_ITEM_NAME],
+                                      .zones = shard->counts[SH_ITEM_ZONE],
+                                      .zones_short = shard->zones_short,
+                                      .zones_lost = shard->zones_lost,
                                       .bytes = sizeof *shard + shard->items.pages * SH_CELL_BYTES +
                                                shard->barrier_bytes};
 }

@@ -1,11 +1,12 @@
-/* How much of a shard refers to each node: names of chunks that the node created, and ranges of chunks
- * that have moved from their creator to another node, or were lost there. A node to which nothing refers
+/* How much of a shard refers to each node: names of chunks that the node created, ranges of chunks
+ * that have moved from their creator to another node, or were lost there, and zones that the node created,
+ * owns or has a backup of. A node to which nothing refers
  * may be forgotten with its ID.
  *
- * Three numbers for each peer's ID, in one block up to the highest ID that has occurred, since IDs are
+ * Four numbers for each peer's ID, in one block up to the highest ID that has occurred, since IDs are
  * given out in sequence. sh_metadata_items.c counts; the block grows before an update is taken, so that
- * carrying it out needs no memory. 12 bytes for each ID: 12 KB of a shard in a cluster of 1,000 nodes,
- * 687 KB if all IDs occur. */
+ * carrying it out needs no memory. 16 bytes for each ID: 16 KB of a shard in a cluster of 1,000 nodes,
+ * 916 KB if all IDs occur. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@
 #include "base/node_ids.h"
 #include "metadata/metadata_int.h"
 
-#define ROOM_STEP 256 /* IDs */
+#define ROOM_STEP 256                       /* IDs */
+#define NODES_MAX (2 + SH_ZONE_BACKUPS_MAX) /* that an item refers to */
 
 enum shoal_err sh_metadata_refs_grow(struct sh_metadata_shard *shard, size_t room)
 {
@@ -39,21 +41,55 @@ static enum shoal_err fill(struct sh_metadata_shard *shard, shoal_nid nid)
     return sh_metadata_refs_grow(shard, at - at % ROOM_STEP + ROOM_STEP);
 }
 
+/* The nodes that a zone's record names, each once. */
+static size_t nodes_of_zone(const struct sh_zone *zone, shoal_nid nids[NODES_MAX])
+{
+    size_t count = 0;
+    nids[count++] = sh_zone_creator(zone->id);
+    for (unsigned i = 0; i < zone->count + 1u; i++) {
+        shoal_nid nid = i ? zone->backups[i - 1].nid : zone->owner;
+        size_t at = 0;
+        while (at < count && nids[at].v != nid.v)
+            at++;
+        if (at == count)
+            nids[count++] = nid;
+    }
+    SH_ASSERT(count <= NODES_MAX);
+    return count;
+}
+
+static enum shoal_err fill_zone(struct sh_metadata_shard *shard, const struct sh_zone *zone)
+{
+    shoal_nid nids[NODES_MAX];
+    enum shoal_err err = SHOAL_OK;
+    for (size_t i = nodes_of_zone(zone, nids); !err && i > 0; i--)
+        err = fill(shard, nids[i - 1]);
+    return err;
+}
+
 enum shoal_err sh_metadata_refs_fill(struct sh_metadata_shard *shard,
                                      const struct sh_metadata_update *update)
 {
     if (update->kind == SH_METADATA_NAME)
         return fill(shard, shoal_cid_creator(update->cid));
+    if (update->kind == SH_METADATA_ZONE_NEW || update->kind == SH_METADATA_ZONE_CHANGE)
+        return fill_zone(shard, &update->zone);
     if (!sh_metadata_is_batch(update->kind) || !update->count)
         return SHOAL_OK;
     enum shoal_err err = fill(shard, shoal_cid_creator(update->runs[0].first));
     return err ? err : fill(shard, update->kind == SH_METADATA_CLAIM ? update->from : update->to);
 }
 
-/* The nodes that an item refers to, at most two: of a range its creator, and its owner if it has one. */
+/* The nodes that an item refers to: of a range its creator, and its owner if it has one. */
 static size_t nodes_of(enum sh_metadata_item kind, struct sh_bytes key, struct sh_bytes value,
-                       shoal_nid nids[2])
+                       shoal_nid nids[NODES_MAX])
 {
+    struct sh_zone zone;
+    if (kind == SH_ITEM_ZONE) {
+        bool is_good = sh_metadata_zone_read(key, value, &zone);
+        SH_ASSERT(is_good);
+        return nodes_of_zone(&zone, nids);
+    }
     if (kind == SH_ITEM_NAME) {
         nids[0] = shoal_cid_creator((shoal_cid){sh_load64(value.at)});
         return sh_nid_is_peer(nids[0]);
@@ -71,7 +107,7 @@ enum shoal_err sh_metadata_refs_fill_item(struct sh_metadata_shard *shard,
                                           enum sh_metadata_item kind, struct sh_bytes key,
                                           struct sh_bytes value)
 {
-    shoal_nid nids[2];
+    shoal_nid nids[NODES_MAX];
     enum shoal_err err = SHOAL_OK;
     for (size_t i = nodes_of(kind, key, value, nids); !err && i > 0; i--)
         err = fill(shard, nids[i - 1]);
@@ -87,7 +123,7 @@ static void add(uint32_t *count, bool is_more)
 void sh_metadata_refs_count(struct sh_metadata_shard *shard, enum sh_metadata_item kind,
                             struct sh_bytes key, struct sh_bytes value, bool is_more)
 {
-    shoal_nid nids[2];
+    shoal_nid nids[NODES_MAX];
     size_t count = nodes_of(kind, key, value, nids);
     for (size_t i = count; i > 0; i--) {
         size_t at = (size_t)nids[i - 1].v - SH_PEER_NID_MIN;
@@ -95,6 +131,8 @@ void sh_metadata_refs_count(struct sh_metadata_shard *shard, enum sh_metadata_it
         struct sh_metadata_refs *refs = &shard->refs[at];
         if (kind == SH_ITEM_NAME)
             add(&refs->names, is_more);
+        else if (kind == SH_ITEM_ZONE)
+            add(&refs->zones, is_more);
         else
             add(&refs->ranges, is_more);
         if (kind == SH_ITEM_RANGE && i == count) /* the owner; the creator if there is none */

@@ -14,6 +14,7 @@
 #define ITEM_BYTES 8   /* of an item, beside key and value: 1 kind, 5 head, 2 offset */
 #define RANGE_BYTES (ITEM_BYTES + 10)
 #define SOURCE_BYTES (ITEM_BYTES + 10)
+#define ZONE_BYTES (2 * ITEM_BYTES + 8 + SH_ZONE_VALUE_MAX + 10) /* and the creator's last */
 #define BARRIER_CELLS 5 /* chunks of a round, and a member or a barrier */
 
 /* A run sets two boundaries and takes two out at most: it lies in one range. The creator's first
@@ -30,6 +31,9 @@ static struct sh_metadata_need need_of(const struct sh_metadata_update *update)
         need.bytes = ITEM_BYTES + update->name.size + 8 + update->value.size;
     } else if (update->kind >= SH_METADATA_BARRIER_NEW && update->kind < SH_METADATA_CLAIM) {
         need.cells = BARRIER_CELLS;
+    } else if (sh_metadata_is_zone(update->kind)) {
+        need.changes = 2;
+        need.bytes = ZONE_BYTES;
     } else if (update->kind == SH_METADATA_RESTORED) {
         need.changes = SIZE_MAX;
     } else if (update->kind == SH_METADATA_GONE) {

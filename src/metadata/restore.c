@@ -10,7 +10,8 @@
 struct sh_metadata_restore {
     struct sh_metadata *metadata;
     unsigned number;
-    uint8_t last; /* kind of the record before; 0: there was none */
+    uint8_t last;   /* kind of the record before; 0: there was none */
+    bool is_former; /* an image of the version before */
     bool is_bad;
     bool is_short; /* of memory, for the record at hand */
     uint32_t piece;
@@ -20,6 +21,9 @@ struct sh_metadata_restore {
     uint8_t key[SH_MAP_KEY_MAX]; /* which is here */
     shoal_cid range;             /* the last one's first chunk ID, */
     uint16_t owner;              /* and its owner */
+    shoal_nid zone_creator;      /* of the last zone */
+    size_t zone_creators;        /* of zones, */
+    size_t last_creators;        /* and those of them whose last zone is known */
     struct sh_barrier *barrier;  /* the last one, */
     size_t open, closed;         /* and how many of its members are missing */
     struct sh_metadata_shard shard;
@@ -50,7 +54,8 @@ static bool head_get(struct sh_metadata_restore *restore, struct sh_reader *r)
     shard->forgotten = sh_get64(r);
     shard->is_known = known;
     restore->parts = parts;
-    return !restore->last && version == SH_SNAPSHOT_VERSION &&
+    uint8_t expected = restore->is_former ? SH_SNAPSHOT_FORMER_VERSION : SH_SNAPSHOT_VERSION;
+    return !restore->last && version == expected &&
            (parts == SH_METADATA_DURABLE || parts == SH_METADATA_ALL) && known <= 1 &&
            shard->forgotten <= shard->updates;
 }
@@ -74,6 +79,40 @@ static bool is_range(struct sh_metadata_restore *restore, struct sh_bytes key,
            restore->shard.counts[SH_ITEM_RANGE] < SH_METADATA_CLAIMS_MAX;
 }
 
+static bool is_zone(struct sh_metadata_restore *restore, struct sh_bytes key, struct sh_bytes value)
+{
+    struct sh_zone zone;
+    if (!sh_metadata_zone_read(key, value, &zone) || sh_zone_shard(zone.id) != restore->number)
+        return false;
+    shoal_nid creator = sh_zone_creator(zone.id);
+    restore->zone_creators += creator.v != restore->zone_creator.v;
+    restore->zone_creator = creator;
+    return restore->shard.counts[SH_ITEM_ZONE] < SH_METADATA_ZONES_MAX;
+}
+
+/* A node's last zone is none before those that are there. */
+static bool is_last_zone(struct sh_metadata_restore *restore, struct sh_bytes key,
+                         struct sh_bytes value)
+{
+    struct sh_bytes found, record;
+    uint8_t end[8];
+    if (key.size != 2 || value.size != 8)
+        return false;
+    shoal_nid creator = {(uint16_t)(key.at[0] << 8 | key.at[1])};
+    uint64_t last = sh_load64(value.at);
+    if (!sh_metadata_is_peer(creator) || sh_arc_shard(creator) != restore->number || !last ||
+        last > SH_ZONE_NUMBER_MAX)
+        return false;
+    sh_store64(end, __builtin_bswap64(sh_zone_id(creator, SH_ZONE_NUMBER_MAX)));
+    if (!sh_metadata_item_floor(&restore->shard, SH_ITEM_ZONE, sh_bytes_make(end, 8), &found,
+                                &record))
+        return true;
+    uint64_t id = __builtin_bswap64(sh_load64(found.at));
+    bool is_own = sh_zone_creator(id).v == creator.v;
+    restore->last_creators += is_own;
+    return !is_own || sh_zone_number(id) <= last;
+}
+
 static bool is_item(struct sh_metadata_restore *restore, uint8_t kind, struct sh_bytes key,
                     struct sh_bytes value)
 {
@@ -87,6 +126,10 @@ static bool is_item(struct sh_metadata_restore *restore, uint8_t kind, struct sh
         return sh_metadata_is_name(key) && sh_arc_shard_of_name(key) == restore->number &&
                value.size == 8 && sh_load64(value.at) &&
                shard->counts[SH_ITEM_NAME] < SH_METADATA_NAMES_MAX;
+    case SH_ITEM_ZONE:
+        return is_zone(restore, key, value);
+    case SH_ITEM_LAST:
+        return is_last_zone(restore, key, value);
     default:
         return restore->parts == SH_METADATA_ALL && sh_metadata_is_name(key) &&
                sh_arc_shard_of_name(key) == restore->number && value.size <= SH_SCRATCH_VALUE_MAX &&
@@ -192,6 +235,8 @@ static bool record_get(struct sh_metadata_restore *restore, uint8_t kind, struct
     case SH_ITEM_SOURCE:
     case SH_ITEM_RANGE:
     case SH_ITEM_NAME:
+    case SH_ITEM_ZONE:
+    case SH_ITEM_LAST:
     case SH_ITEM_SCRATCH:
         return item_get(restore, kind, r);
     case SH_RECORD_COMPLETION:
@@ -201,13 +246,24 @@ static bool record_get(struct sh_metadata_restore *restore, uint8_t kind, struct
     case SH_RECORD_MEMBER:
         return member_get(restore, r);
     case SH_RECORD_END:
-        return restore->last && sh_get64(r) == restore->records && sh_reader_ok(r);
+        return restore->last && restore->last_creators == restore->zone_creators &&
+               sh_get64(r) == restore->records && sh_reader_ok(r);
     default:
         return false;
     }
 }
 
 /* --- Pieces ---------------------------------------------------------------------------------- */
+
+/* The kind of a record as it is numbered now; the first record says which version it is. 0: none. */
+static uint8_t kind_of(struct sh_metadata_restore *restore, uint8_t kind)
+{
+    if (!restore->last && kind == SH_SNAPSHOT_FORMER_HEAD)
+        restore->is_former = true;
+    if (!restore->is_former || kind < SH_SNAPSHOT_FORMER_MOVED)
+        return kind;
+    return kind <= SH_SNAPSHOT_FORMER_END ? (uint8_t)(kind + SH_SNAPSHOT_FORMER_BY) : 0;
+}
 
 static enum shoal_err piece_get(struct sh_metadata_restore *restore, struct sh_bytes piece)
 {
@@ -223,7 +279,7 @@ static enum shoal_err piece_get(struct sh_metadata_restore *restore, struct sh_b
             5 + sh_map_cells_max(&restore->shard.items, 1, SH_MAP_KEY_MAX + SH_MAP_VALUE_MAX);
         if (sh_cells_fill(&metadata->cells, metadata->reserved + cells))
             return SHOAL_ENOMEM;
-        uint8_t kind = sh_get8(&r);
+        uint8_t kind = kind_of(restore, sh_get8(&r));
         if (!record_get(restore, kind, &r) || !sh_reader_ok(&r))
             return restore->is_short ? SHOAL_ENOMEM : SHOAL_EPROTO;
         restore->last = kind;

@@ -12,7 +12,7 @@
 #define RECORD_BYTES_MAX (4 + SH_MAP_KEY_MAX + SH_MAP_VALUE_MAX)
 _Static_assert(SH_SNAPSHOT_HEAD_BYTES + RECORD_BYTES_MAX <= SH_METADATA_PIECE_BYTES_MIN,
                "a piece has room for one record at least");
-_Static_assert(SH_RECORD_HEAD == 5 && SH_RECORD_END == 9,
+_Static_assert(SH_RECORD_HEAD == 7 && SH_RECORD_END == 11,
                "kinds of records are as snapshot.h says");
 
 struct sh_metadata_snapshot {

@@ -14,19 +14,22 @@
  *
  * A record begins with its kind (1 byte). In this order:
  *
- *   5 head         version: 1, parts: 1, what is known: 1 (1: known, 2: a claim had no room, 4: but
- *                  for nodes that had failed), incarnation: 8, claims that came too early: 8,
- *                  updates: 8, up to which of them completion records may have been dropped: 8
+ *   7 head         version: 1, parts: 1, whether it is known: 1, incarnation: 8, updates: 8, up to which
+ *                  of them completion records may have been dropped: 8
  *   1 source       \
- *   2 range         | key size: 1, value size: 2, key, value (metadata_int.h), by ascending kind
- *   3 name          | and key
- *   4 scratch      /
- *   6 completion   caller: 8, number: 8, update: 8, value: 8, error: 2
- *   7 barrier      ID: 8, size: 4, flags: 1, and of the open and of the last round number: 8, member
+ *   2 range         |
+ *   3 name          | key size: 1, value size: 2, key, value (metadata_int.h), by ascending kind
+ *   4 zone          | and key
+ *   5 last zone     |
+ *   6 scratch      /
+ *   8 completion   caller: 8, number: 8, update: 8, value: 8, error: 2
+ *   9 barrier      ID: 8, size: 4, flags: 1, and of the open and of the last round number: 8, member
  *                  that broke it: 8, members: 4. By ascending ID. Behind it its members, open round
  *                  first:
- *   8 member       ID: 8, text data
- *   9 end          records before it: 8
+ *   10 member      ID: 8, text data
+ *   11 end         records before it: 8
+ *
+ * Images of the version before (3), which had no zones, are read too: their kinds from 6 on were two less.
  *
  * Two shards are equal if and only if the pieces of one size of both are. */
 #ifndef SH_METADATA_SNAPSHOT_H

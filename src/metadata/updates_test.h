@@ -98,6 +98,44 @@ static inline void test_batch(struct test_updates *test, const struct sh_metadat
     }
 }
 
+/* A zone of one of the shard's nodes, with the next number or one that is there, and its version or another. */
+static inline void test_zone(struct test_updates *test, const struct sh_metadata *metadata)
+{
+    struct sh_metadata_update *update = &test->update;
+    shoal_nid creator = {test->creators[test_below(test, TEST_CREATORS)]};
+    uint64_t last = sh_metadata_zone_last(metadata, creator);
+    uint64_t number = 1 + test_below(test, last + 1);
+    struct sh_zone zone = {.version = 1, .incarnation = 1};
+    bool is_there = sh_metadata_zone(metadata, sh_zone_id(creator, number), &zone);
+    update->kind = (uint8_t)(is_there ? SH_METADATA_ZONE_CHANGE : SH_METADATA_ZONE_NEW);
+    if (is_there && !test_below(test, 3))
+        update->kind = SH_METADATA_ZONE_REMOVE;
+    update->from.v = (uint16_t)(TEST_CREATOR + test_below(test, 2));
+    update->sequence = 1 + test_below(test, 2);
+    zone.id = sh_zone_id(creator, number);
+    zone.flags &= (uint8_t)~SH_ZONE_OLD;
+    zone.version += !test_below(test, 8);
+    if (update->kind != SH_METADATA_ZONE_CHANGE || !test_below(test, 3)) {
+        zone.owner = update->from;
+        zone.life = update->sequence;
+    }
+    update->condition = (uint8_t)test_below(test, 2);
+    zone.wanted = (uint8_t)test_below(test, SH_ZONE_BACKUPS_MAX + 1);
+    zone.count = (uint8_t)test_below(test, SH_ZONE_BACKUPS_MAX + 1);
+    for (unsigned i = 0; i < zone.count; i++)
+        zone.backups[i] =
+            (struct sh_zone_backup){{(uint16_t)(TEST_CREATOR + 50 * test_below(test, 30))},
+                                    10 * test_below(test, 9) + 1 + i};
+    if (!test_below(test, 3))
+        zone.flags ^= SH_ZONE_LOST;
+    if (!(zone.flags & SH_ZONE_CONCLUDED) && !test_below(test, 3)) {
+        zone.flags |= SH_ZONE_CONCLUDED;
+        zone.first = shoal_cid_make(creator, test_below(test, 9));
+        zone.last = shoal_cid_make(creator, 9 + test_below(test, 9));
+    }
+    update->zone = zone;
+}
+
 static inline void test_barrier(struct test_updates *test, const struct sh_metadata *metadata)
 {
     struct sh_metadata_update *update = &test->update;
@@ -125,9 +163,13 @@ static inline const struct sh_metadata_update *test_update(struct test_updates *
     struct sh_metadata_update *update = &test->update;
     memset(update, 0, sizeof *update);
     memset(test->value, (int)test_below(test, 256), sizeof test->value);
-    uint64_t kind = test_below(test, 10);
+    uint64_t kind = test_below(test, 12);
     if (kind < 2) {
         test_batch(test, metadata);
+        return update;
+    }
+    if (kind > 9) {
+        test_zone(test, metadata);
         return update;
     }
     uint64_t caller = test_below(test, 8);
@@ -162,10 +204,26 @@ static inline uint64_t test_round_digest(const struct sh_barrier_round *round, u
     return digest;
 }
 
-/* What refers to each node is what there is of names and ranges. */
+/* Counts a zone for each node that it names. */
+static inline void test_zone_refs(struct sh_metadata_refs *found, const struct sh_zone *zone)
+{
+    shoal_nid nids[2 + SH_ZONE_BACKUPS_MAX] = {sh_zone_creator(zone->id), zone->owner};
+    for (unsigned i = 0; i < zone->count; i++)
+        nids[2 + i] = zone->backups[i].nid;
+    for (unsigned i = 0; i < 2u + zone->count; i++) {
+        bool is_again = false;
+        for (unsigned k = 0; k < i; k++)
+            is_again |= nids[k].v == nids[i].v;
+        found[nids[i].v].zones += !is_again;
+    }
+}
+
+/* What refers to each node is what there is of names, ranges and zones. */
 static inline void test_refs_check(const struct sh_metadata *metadata)
 {
     static struct sh_metadata_refs found[UINT16_MAX + 1];
+    size_t zones = 0, zones_short = 0, zones_lost = 0;
+    struct sh_zone zone;
     const struct sh_metadata_shard *shard = &metadata->shards[TEST_SHARD];
     struct sh_map_cursor cursor;
     struct sh_bytes key, value;
@@ -175,6 +233,15 @@ static inline void test_refs_check(const struct sh_metadata *metadata)
         uint16_t creator = 0;
         if (key.at[0] == SH_ITEM_NAME)
             found[shoal_cid_creator((shoal_cid){sh_load64(value.at)}).v].names++;
+        if (key.at[0] == SH_ITEM_ZONE) {
+            bool is_good =
+                sh_metadata_zone_read(sh_bytes_make(key.at + 1, key.size - 1), value, &zone);
+            SH_ASSERT(is_good);
+            test_zone_refs(found, &zone);
+            zones++;
+            zones_short += sh_zone_is_short(&zone);
+            zones_lost += (zone.flags & SH_ZONE_LOST) != 0;
+        }
         if (key.at[0] == SH_ITEM_RANGE)
             creator = (uint16_t)(key.at[1] << 8 | key.at[2]);
         uint16_t owner = creator ? sh_load16(value.at) : 0;
@@ -185,7 +252,11 @@ static inline void test_refs_check(const struct sh_metadata *metadata)
         struct sh_metadata_refs refs =
             sh_metadata_refs(metadata, TEST_SHARD, (shoal_nid){(uint16_t)nid});
         SH_ASSERT(refs.names == found[nid].names && refs.ranges == found[nid].ranges);
+        SH_ASSERT(refs.zones == found[nid].zones);
     }
+    struct sh_metadata_sizes sizes = sh_metadata_measure(metadata, TEST_SHARD);
+    SH_ASSERT(sizes.zones == zones && sizes.zones_short == zones_short &&
+              sizes.zones_lost == zones_lost);
 }
 
 /* Of all that a shard holds; without scratch: durable. */
@@ -196,6 +267,8 @@ static inline uint64_t test_digest(const struct sh_metadata *metadata, bool dura
                                 shard->counts[SH_ITEM_RANGE],
                                 shard->counts[SH_ITEM_SOURCE],
                                 shard->counts[SH_ITEM_NAME],
+                                shard->counts[SH_ITEM_ZONE],
+                                shard->counts[SH_ITEM_LAST],
                                 durable ? 0 : shard->counts[SH_ITEM_SCRATCH],
                                 shard->barrier_bytes,
                                 durable ? 0 : shard->scratch_bytes,

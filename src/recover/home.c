@@ -177,7 +177,7 @@ static enum shoal_err zone_bring_back(struct recovering *recovering, struct sh_r
     recovering->claims_count = recovering->larges_count = 0;
     recovering->found->zone = number;
     const struct sh_replog_read read = {
-        .rest_max = 65536, .take = on_item, .done = on_done, .arg = recovering};
+        .rest_max = 4096, .take = on_item, .done = on_done, .arg = recovering};
     enum shoal_err err = sh_replog_zone_read(zone, &read);
     if (!err)
         err = await(recovering);

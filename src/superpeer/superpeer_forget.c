@@ -12,7 +12,12 @@
  * 1. Batches are decided about only for a source or target that is up in the view of the shard's owner
  *    (superpeer_moves.c), and an owner speaks only once it knows the view in which the job found the node
  *    gone, and no batch of the shard is under way. A later owner knows more than the one that spoke.
+ *    So are zones, of which only an owner that is up makes a backup, or the next owner, of a peer that is up
+ *    (superpeer_zones.c).
  * 2. A node that comes back in between, and fails again, makes FORGET void: the registry counts returns.
+ *
+ * A zone that the node created or owns, or of which its disk has a replica, keeps it: what was acknowledged
+ * may be on that disk alone. It has been recovered, or the replica has been replaced, once no record names the node.
  *
  * A name of a chunk that the node created keeps it, since the ID could be given to another node, whose
  * chunk that would name. So do ranges of its chunks that are with other peers. A name that is given
@@ -51,7 +56,7 @@ struct sh_forgetting {
     uint64_t instances[NIDS_MAX];
     uint64_t epoch;     /* of the view in which all of them were gone */
     uint8_t returns[8]; /* sh_registry_returns at that time */
-    uint64_t names[NIDS_MAX], ranges[NIDS_MAX];
+    uint64_t names[NIDS_MAX], ranges[NIDS_MAX], zones[NIDS_MAX];
     uint64_t shards; /* that have spoken: bit n is shard n */
     shoal_nid asked; /* the superpeer that was asked last; NONE: none yet */
     bool is_wished;  /* the job is the operator's */
@@ -79,7 +84,7 @@ static void refuse(struct sh_superpeer *superpeer, struct sh_reply_to to, enum s
 
 struct refs {
     uint64_t shards;
-    uint32_t names[NIDS_MAX], ranges[NIDS_MAX];
+    uint32_t names[NIDS_MAX], ranges[NIDS_MAX], zones[NIDS_MAX];
 };
 
 /* What refers to a node in a shard; what was lost with it does so for the last time. */
@@ -118,6 +123,7 @@ static void refs_look(struct sh_superpeer *superpeer, uint64_t epoch, const shoa
             struct sh_metadata_refs refs = refs_of(superpeer, metadata, shard, nids[i]);
             refs_out->names[i] += refs.names;
             refs_out->ranges[i] += refs.ranges;
+            refs_out->zones[i] += refs.zones;
         }
     }
 }
@@ -128,6 +134,7 @@ static void refs_add(struct sh_forgetting *job, const struct refs *refs)
     for (size_t i = 0; i < job->count; i++) {
         job->names[i] += refs->names[i];
         job->ranges[i] += refs->ranges[i];
+        job->zones[i] += refs->zones[i];
     }
 }
 
@@ -149,12 +156,13 @@ static void on_refers(void *arg, struct sh_msg_in *in)
     struct refs refs;
     struct sh_out out;
     refs_look(superpeer, epoch, nids, count, &refs);
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_REFERS_ANSWER_BYTES + 8 * count, &out))
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_REFERS_ANSWER_BYTES + 12 * count, &out))
         return;
     sh_put64(&out.w, refs.shards);
     for (size_t i = 0; i < count; i++) {
         sh_put32(&out.w, refs.names[i]);
         sh_put32(&out.w, refs.ranges[i]);
+        sh_put32(&out.w, refs.zones[i]);
     }
     sh_msg_end(in->msg, &out);
 }
@@ -165,12 +173,13 @@ static void refers_done(struct sh_request *request, enum shoal_err err, struct s
     struct sh_forgetting *job = superpeer->forgetting;
     struct refs refs = {.shards = 0};
     job->is_asking = false;
-    if (err || sh_reader_left(payload) != SH_REFERS_ANSWER_BYTES + 8 * job->count)
+    if (err || sh_reader_left(payload) != SH_REFERS_ANSWER_BYTES + 12 * job->count)
         return; /* its shards have not spoken */
     refs.shards = sh_get64(payload);
     for (size_t i = 0; i < job->count; i++) {
         refs.names[i] = sh_get32(payload);
         refs.ranges[i] = sh_get32(payload);
+        refs.zones[i] = sh_get32(payload);
     }
     refs_add(job, &refs);
 }
@@ -214,7 +223,7 @@ static void job_add(struct sh_forgetting *job, const struct sh_node *node)
     SH_ASSERT(job->count < NIDS_MAX);
     job->nids[job->count] = node->nid;
     job->instances[job->count] = node->instance;
-    job->names[job->count] = job->ranges[job->count] = 0;
+    job->names[job->count] = job->ranges[job->count] = job->zones[job->count] = 0;
     job->count++;
 }
 
@@ -300,7 +309,7 @@ static void give_up(struct sh_superpeer *superpeer, size_t i)
 {
     const struct sh_forgetting *job = superpeer->forgetting;
     const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), job->nids[i]);
-    if (!job->names[i] && job->ranges[i] && node && node->state == SH_NODE_FAILED)
+    if (!job->names[i] && !job->zones[i] && job->ranges[i] && node && node->state == SH_NODE_FAILED)
         decide(superpeer, i, true);
 }
 
@@ -311,7 +320,8 @@ static void wish_end(struct sh_superpeer *superpeer, uint64_t now_ns)
     if (!~job->shards)
         give_up(superpeer, 0);
     /* Shards speak later, and what was lost with the node goes. */
-    if ((~job->shards || (!job->names[0] && job->ranges[0])) && now_ns < job->deadline_ns) {
+    bool is_going = !job->names[0] && !job->zones[0] && job->ranges[0];
+    if ((~job->shards || is_going) && now_ns < job->deadline_ns) {
         job->wish_ns = now_ns + superpeer->heartbeat_ns / 4;
         return;
     }
@@ -322,6 +332,13 @@ static void wish_end(struct sh_superpeer *superpeer, uint64_t now_ns)
                        "what refers to node %u is not known: no superpeer answers for %d of the "
                        "64 shards of the metadata",
                        nid.v, __builtin_popcountll(~job->shards));
+        refuse(superpeer, job->reply_to, SHOAL_EBUSY, text);
+    } else if (job->zones[0]) {
+        (void)snprintf(text, sizeof text,
+                       "%" PRIu64
+                       " zones are its own, or have a replica on its disk: bring it back, "
+                       "or wait until they are recovered and the replicas replaced",
+                       job->zones[0]);
         refuse(superpeer, job->reply_to, SHOAL_EBUSY, text);
     } else if (job->names[0] || job->ranges[0]) {
         (void)snprintf(
@@ -341,7 +358,7 @@ static void leader_end(struct sh_superpeer *superpeer)
 {
     struct sh_forgetting *job = superpeer->forgetting;
     for (size_t i = 0; !~job->shards && i < job->count; i++) {
-        if (!job->names[i] && !job->ranges[i])
+        if (!job->names[i] && !job->ranges[i] && !job->zones[i])
             decide(superpeer, i, false);
         give_up(superpeer, i);
     }

@@ -5,7 +5,7 @@
 
 static struct {
     uint64_t shards; /* that have spoken */
-    uint32_t names, ranges;
+    uint32_t names, ranges, zones;
     unsigned count;
     uint64_t epoch; /* that was asked for last */
 } refers;
@@ -18,12 +18,13 @@ static void on_refers(void *arg, struct sh_msg_in *in)
     (void)arg;
     refers.count++;
     assert_int_equal(
-        sh_msg_reply(other, in->reply_to, in->type, SH_REFERS_ANSWER_BYTES + 8 * count, &out),
+        sh_msg_reply(other, in->reply_to, in->type, SH_REFERS_ANSWER_BYTES + 12 * count, &out),
         SHOAL_OK);
     sh_put64(&out.w, refers.shards);
     for (unsigned i = 0; i < count; i++) {
         sh_put32(&out.w, refers.names);
         sh_put32(&out.w, refers.ranges);
+        sh_put32(&out.w, refers.zones);
     }
     sh_msg_end(other, &out);
 }
@@ -84,14 +85,19 @@ static void what_refers_to_a_node_keeps_it(void **state)
     (void)state;
     static const struct {
         uint64_t shards;
-        uint32_t names, ranges;
-    } cases[] = {{UINT64_MAX, 1, 0}, {UINT64_MAX, 0, 1}, {UINT64_MAX - 1, 0, 0}, {0, 0, 0}};
+        uint32_t names, ranges, zones;
+    } cases[] = {{UINT64_MAX, 1, 0, 0},
+                 {UINT64_MAX, 0, 1, 0},
+                 {UINT64_MAX, 0, 0, 1},
+                 {UINT64_MAX - 1, 0, 0, 0},
+                 {0, 0, 0, 0}};
     assert_int_equal(sh_registry_leave(superpeer.registry, peers[0], 10), SHOAL_OK);
     look(FORGET);
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
         refers.shards = cases[i].shards;
         refers.names = cases[i].names;
         refers.ranges = cases[i].ranges;
+        refers.zones = cases[i].zones;
         unsigned before = refers.count;
         look(FORGET / 4);
         assert_true(refers.count > before);
@@ -99,7 +105,7 @@ static void what_refers_to_a_node_keeps_it(void **state)
     }
     /* What one round has heard is not the next one's. */
     refers.shards = UINT64_MAX;
-    refers.names = refers.ranges = 0;
+    refers.names = refers.ranges = refers.zones = 0;
     look(FORGET / 4);
     assert_true(decided(SH_COMMAND_FORGET, peers[0]) > 0);
 }
@@ -120,6 +126,10 @@ static void who_failed_is_given_up(void **state)
     look(2 * FORGET);
     assert_int_equal(decided(SH_COMMAND_FORGET, peers[0]), 0);
     refers.names = 0;
+    refers.zones = 1; /* a replica may be on its disk alone */
+    look(2 * FORGET);
+    assert_int_equal(decided(SH_COMMAND_FORGET, peers[0]), 0);
+    refers.zones = 0;
     look(FORGET / 4);
     assert_true(decided(SH_COMMAND_FORGET, peers[0]) > 0);
     assert_int_equal(agreed.decided[0].state, 1);
@@ -245,6 +255,9 @@ static void what_refers_to_a_node_keeps_it_from_an_operator(void **state)
     refers.ranges = 1;
     refused(peers[0], SHOAL_EBUSY);
     refers.ranges = 0;
+    refers.zones = 1;
+    refused(peers[0], SHOAL_EBUSY);
+    refers.zones = 0;
     refers.shards = UINT64_MAX - 1;
     uint64_t asked_ns = now_ns;
     unsigned before = refers.count;

@@ -52,6 +52,9 @@ static void shard_report(const struct sh_superpeer *superpeer, unsigned number,
     shard->moved = sizes.moved;
     shard->sources = sizes.sources;
     shard->names = sizes.names;
+    shard->zones = sizes.zones;
+    shard->zones_short = sizes.zones_short;
+    shard->zones_lost = sizes.zones_lost;
     shard->bytes = sizes.bytes;
 }
 

@@ -68,6 +68,9 @@ static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
     if ((*at)->type == SH_CLUSTER_METADATA)
         sh_superpeer_metadata_answer(part->superpeer, (*at)->reply_to, (*at)->type, SHOAL_NID_NONE,
                                      &result);
+    else if ((*at)->type == SH_CLUSTER_ZONE)
+        sh_superpeer_zone_answer(part->superpeer, (*at)->reply_to, (*at)->type, update.zone.id,
+                                 result.err);
     else
         sh_superpeer_moves_answer(part->superpeer, (*at)->reply_to, (*at)->type, &result);
     waiting_end(part, at);
@@ -208,7 +211,7 @@ void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *
     if (err) {
         waiting_end(part, &part->waiting);
         refuse(in, err, "the shard is changing hands");
-    } else if (in->type == SH_CLUSTER_COMMIT || in->type == SH_CLUSTER_RESOLVE) {
+    } else if (in->type != SH_CLUSTER_METADATA) {
         part->batches[shard] = waiting->sequence;
     }
 }
@@ -529,6 +532,7 @@ void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer)
 {
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_METADATA, SH_MSG_INLINE, on_metadata, superpeer);
     sh_superpeer_moves_handlers(superpeer);
+    sh_superpeer_zone_handlers(superpeer);
 }
 
 void sh_superpeer_ring_close(struct sh_superpeer *superpeer)

@@ -1,5 +1,5 @@
 /* The inside of a superpeer's part in the ring: superpeer_ring.c (what is kept, names, life),
- * superpeer_moves.c (lookups and migrations),
+ * superpeer_moves.c (lookups and migrations), superpeer_zones.c (zones),
  * superpeer_gather.c (what the nodes have, after a loss), superpeer_salvage.c (shards whose last
  * replica was lost).
  *
@@ -52,7 +52,8 @@ struct sh_superpeer_ring {
     uint64_t restored_version[SH_SHARDS]; /* in which RESTORED was ordered last */
     struct sh_ring_waiting *waiting;
     size_t waiting_count;
-    uint64_t batches[SH_SHARDS]; /* the sequence of the last COMMIT or GONE that was ordered here */
+    /* The sequence of the last COMMIT, GONE or update of a zone that was ordered here. */
+    uint64_t batches[SH_SHARDS];
     struct sh_gather gather;
 };
 
@@ -63,8 +64,8 @@ enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned 
 /* Orders an update; its request is answered when it is applied. */
 void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned shard,
                               struct sh_bytes update);
-/* Whether the commit of a batch, or that a peer's chunks are lost, was ordered here and is not decided yet;
- * the request that asked for it may have been given up. */
+/* Whether the commit of a batch, an update of a zone, or that a peer's chunks are lost, was ordered here and is
+ * not decided yet; the request that asked for it may have been given up. */
 bool sh_superpeer_ring_is_deciding(const struct sh_superpeer *superpeer, unsigned shard);
 /* Orders an update of the owner's own. OK does not promise that the update is carried out; EROLE, EBUSY
  * and ENOMEM say that it is not. */
@@ -105,6 +106,11 @@ void sh_superpeer_moves_vacate(struct sh_superpeer *superpeer, shoal_nid creator
 /* Whether the node is up that a range is with; ENOCHUNK, EFAILED; EBUSY: that is not known. */
 enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
                                          const struct sh_range *range);
+
+/* superpeer_zones.c. Answers ZONE or ZONE_GET: with what came of it, and the zone's record as it is now. */
+void sh_superpeer_zone_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                              sh_msg_type type, uint64_t id, enum shoal_err result);
+void sh_superpeer_zone_handlers(struct sh_superpeer *superpeer);
 
 /* superpeer_gather.c. Whether all peers that are up have said what they have; and with them all that
  * have failed and may come back. */

@@ -65,12 +65,13 @@ void sh_superpeer_salvage_done(const struct sh_superpeer *superpeer, unsigned sh
     const struct sh_shard *at = &superpeer->ring->seen.shards[shard];
     if (at->owner != superpeer->index + 1 || at->origin != SH_ORIGIN_COPY)
         return;
-    SH_WARN("cluster",
-            "a shard whose replicas were all lost goes on from an old copy: names, barriers and "
-            "scratch values that were changed after the copy's last update may be missing; where "
-            "chunks are, the peers are asked",
-            SH_U64("shard", shard), SH_U64("copy_of", at->copy_nid),
-            SH_U64("copy_version", at->copy_epoch), SH_U64("copy_sequence", at->copy_sequence));
+    SH_WARN(
+        "cluster",
+        "a shard whose replicas were all lost goes on from an old copy: names, barriers, scratch "
+        "values and zones that were changed after the copy's last update may be missing; where "
+        "chunks are, the peers are asked",
+        SH_U64("shard", shard), SH_U64("copy_of", at->copy_nid),
+        SH_U64("copy_version", at->copy_epoch), SH_U64("copy_sequence", at->copy_sequence));
 }
 
 void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, uint64_t shards)
@@ -84,8 +85,8 @@ void sh_superpeer_salvage_empty(const struct sh_superpeer *superpeer, uint64_t s
     if (at)
         SH_WARN("cluster",
                 "shards whose replicas were all lost begin empty, since no superpeer has an old "
-                "copy: their names, barriers and scratch values are gone, but for what the peers "
-                "report; where chunks are, they are asked",
+                "copy: their names, barriers, scratch values and zones are gone, but for what the "
+                "peers report; where chunks are, they are asked",
                 SH_TEXT("shards", text));
 }
 

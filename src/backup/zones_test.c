@@ -1,0 +1,344 @@
+/* What the witness records, and in which zone: zones without a log, whose backlogs the test reads. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "backup/backup_int.h"
+
+#define ZONES 4u
+#define NID UINT64_C(3)
+#define LIMIT (UINT64_C(1) << 20)
+
+static struct sh_store *store;
+static struct sh_backup *backup;
+static struct sh_zone *zones[ZONES];
+static uint8_t data[400000], scratch[SH_BACKLOG_PIECE_BYTES];
+
+static void wake(void *arg)
+{
+    (void)arg;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    const struct sh_store_config config = {
+        .bytes_max = 8 << 20, .chunk_bytes_max = 1 << 20, .nid = {NID}, .small_pages = true};
+    assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
+    const struct sh_backup_config backed = {
+        .store = store, .nid = {NID}, .zone_bytes = LIMIT, .window_bytes = 16 << 20, .wake = wake};
+    assert_int_equal(sh_backup_create(&backed, &backup), SHOAL_OK);
+    for (unsigned i = 0; i < ZONES; i++)
+        assert_int_equal(sh_zone_make(backup, i, 1, &zones[i]), SHOAL_OK);
+    backup->zones.open = zones[0];
+    backup->zones.spare = zones[1];
+    sh_backup_witness_set(backup);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    sh_store_witness_set(store, NULL);
+    sh_backup_destroy(backup);
+    sh_store_destroy(store);
+    return 0;
+}
+
+static shoal_cid make(uint32_t size)
+{
+    shoal_cid cid;
+    struct sh_write write;
+    sh_write_begin(&write, SH_LEVEL_REPLICATED);
+    const struct sh_store_wish wish = {.size = size, .count = 1};
+    assert_int_equal(sh_backup_new_as(backup, &write, &wish, &cid, NULL), SHOAL_OK);
+    return cid;
+}
+
+static enum shoal_err resize(shoal_cid cid, uint32_t size)
+{
+    struct sh_write write;
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
+    const struct sh_store_rewrite rewrite = {.kind = SH_STORE_RESIZE, .cid = cid, .size = size};
+    return sh_backup_rewrite(backup, &write, &rewrite);
+}
+
+/* The next entry of a zone's backlog is this. */
+static void assert_next(unsigned zone, uint64_t chunk, enum sh_backlog_kind kind, uint32_t size,
+                        bool with_next)
+{
+    struct sh_backlog_entry entry;
+    uint64_t number;
+    assert_true(sh_backlog_read(&zones[zone]->cursor, &entry, &number, scratch));
+    assert_int_equal((uint64_t)entry.creator << 48 | entry.local_id, chunk);
+    assert_int_equal(entry.kind, kind);
+    assert_int_equal(entry.size, size);
+    assert_int_equal(entry.with_next, with_next);
+}
+
+static void assert_claim(unsigned zone, uint64_t place, uint64_t first, uint64_t last,
+                         bool with_next)
+{
+    struct sh_backlog_entry entry;
+    uint64_t number;
+    assert_true(sh_backlog_read(&zones[zone]->cursor, &entry, &number, scratch));
+    assert_true(entry.creator == 0 && entry.local_id == 1 + place && entry.size == 16);
+    assert_true(sh_load64(entry.at) == first && sh_load64(entry.at + 8) == last);
+    assert_int_equal(entry.with_next, with_next);
+}
+
+static void assert_end(unsigned zone)
+{
+    struct sh_backlog_entry entry;
+    uint64_t number;
+    assert_false(sh_backlog_read(&zones[zone]->cursor, &entry, &number, scratch));
+    (void)sh_backlog_take(&zones[zone]->cursor);
+}
+
+static uint64_t id_of(uint64_t local)
+{
+    return NID << 48 | local;
+}
+
+static void read_all(unsigned zone)
+{
+    struct sh_backlog_entry entry;
+    uint64_t number;
+    while (sh_backlog_read(&zones[zone]->cursor, &entry, &number, scratch))
+        continue;
+    (void)sh_backlog_take(&zones[zone]->cursor);
+}
+
+/* Fresh IDs are claimed 1024 at a time, before the first image; the claim grows with them. */
+static void test_fresh(void **state)
+{
+    (void)state;
+    shoal_cid first = make(10);
+    assert_int_equal(first.v, id_of(1));
+    assert_claim(0, 0, id_of(0), id_of(1023), false);
+    assert_next(0, id_of(1), SH_BACKLOG_ZEROS, 10, false);
+    for (unsigned i = 2; i < 1024; i++) {
+        assert_int_equal(make(1).v, id_of(i));
+        assert_next(0, id_of(i), SH_BACKLOG_ZEROS, 1, false);
+    }
+    (void)make(5);
+    assert_claim(0, 0, id_of(0), id_of(2047), false);
+    assert_next(0, id_of(1024), SH_BACKLOG_ZEROS, 5, false);
+    assert_end(0);
+    assert_int_equal(zones[0]->live, 10 + 1022 + 5 + 1024 * SH_ZONE_CHUNK_BYTES);
+    /* An ID that is used again is in its old zone, also after the next one was opened. */
+    backup->zones.open = zones[1];
+    assert_int_equal(sh_store_remove(store, first), SHOAL_OK);
+    assert_int_equal(make(7).v, first.v);
+    assert_next(0, id_of(1), SH_BACKLOG_REMOVAL, 0, false);
+    assert_next(0, id_of(1), SH_BACKLOG_ZEROS, 7, false);
+    assert_end(0);
+    assert_end(1);
+}
+
+/* A chunk that outgrows its zone moves: claim and image have one number; what the old zone has of it goes only once that is
+ * durable. */
+static void test_moves(void **state)
+{
+    (void)state;
+    shoal_cid grows = make(100), removed = make(200000);
+    for (unsigned i = 0; i < 4; i++)
+        (void)make(200000);
+    read_all(0);
+    assert_int_equal(resize(grows, 200000), SHOAL_OK);
+    assert_claim(1, 0, grows.v, grows.v, true);
+    assert_next(1, grows.v, SH_BACKLOG_IMAGE, SH_BACKLOG_PIECE_BYTES, false);
+    read_all(1);
+    assert_ptr_equal(sh_zones_find(backup, grows.v), zones[1]);
+    assert_ptr_equal(sh_zones_find(backup, removed.v), zones[0]);
+    assert_int_equal(zones[1]->live, 200000 + SH_ZONE_CHUNK_BYTES);
+    assert_int_equal(zones[0]->live, 5 * (200000 + SH_ZONE_CHUNK_BYTES));
+    uint64_t number = sh_backlog_next(&zones[1]->backlog) - 1;
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    sh_zone_acked(zones[1], SH_LEVEL_REPLICATED, number + 1);
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_end(0);
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number + 1);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_next(0, grows.v, SH_BACKLOG_REMOVAL, 0, false);
+    assert_end(0);
+    /* From now on it is the other zone's. */
+    assert_int_equal(resize(grows, 300), SHOAL_OK);
+    assert_next(1, grows.v, SH_BACKLOG_IMAGE, 300, false);
+    assert_int_equal(sh_store_remove(store, grows), SHOAL_OK);
+    assert_next(1, grows.v, SH_BACKLOG_REMOVAL, 0, false);
+    assert_end(0);
+    assert_int_equal(zones[1]->live, 0);
+}
+
+/* A reused ID for which its zone has no room goes to the open one; its old zone has nothing of it to be removed. */
+static void test_reused_elsewhere(void **state)
+{
+    (void)state;
+    shoal_cid small = make(10);
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    assert_int_equal(sh_store_remove(store, small), SHOAL_OK);
+    read_all(0);
+    assert_int_equal(make(150000).v, small.v);
+    assert_claim(1, 0, small.v, small.v, true);
+    assert_next(1, small.v, SH_BACKLOG_ZEROS, 150000, false);
+    assert_end(0);
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, 100);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+}
+
+/* While there is no next zone a full one refuses; when there can be none, it says so. */
+static void test_no_zone(void **state)
+{
+    (void)state;
+    shoal_cid cid, grows = make(10);
+    struct sh_write write;
+    const struct sh_store_wish wish = {.size = 200000, .count = 1};
+    backup->zones.spare = NULL;
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    uint64_t live = zones[0]->live;
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
+    assert_int_equal(sh_backup_new_as(backup, &write, &wish, &cid, NULL), SHOAL_EAGAIN);
+    assert_true(sh_write_was_refused(&write));
+    assert_int_equal(resize(grows, 150000), SHOAL_EAGAIN);
+    atomic_store(&backup->no_zone, SHOAL_ENOSPC);
+    assert_int_equal(sh_backup_new_as(backup, &write, &wish, &cid, NULL), SHOAL_ENOSPC);
+    assert_false(sh_write_was_refused(&write));
+    assert_int_equal(resize(grows, 12), SHOAL_OK); /* what fits goes on */
+    assert_int_equal(zones[0]->live, live + 2);
+    backup->zones.spare = zones[1];
+    assert_int_equal(sh_backup_new_as(backup, &write, &wish, &cid, NULL), SHOAL_OK);
+    assert_ptr_equal(backup->zones.open, zones[1]);
+}
+
+/* A change that fails for want of chunk memory leaves no trace. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    struct sh_write write;
+    shoal_cid cids[64], cid;
+    uint32_t sizes[64];
+    for (unsigned i = 0; i < 64; i++)
+        sizes[i] = i < 40 ? 100 : 900000;
+    uint64_t live[ZONES];
+    cid = make(100);
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    for (unsigned i = 0; i < ZONES; i++)
+        live[i] = zones[i]->live;
+    const struct sh_store_wish wish = {.sizes = sizes, .count = 64};
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
+    backup->zones.open = zones[0];
+    enum shoal_err err = sh_backup_new_as(backup, &write, &wish, cids, NULL);
+    assert_true(err == SHOAL_EFULL || err == SHOAL_EAGAIN);
+    for (unsigned i = 0; i < ZONES; i++) {
+        assert_int_equal(zones[i]->live, live[i]);
+        assert_int_equal(zones[i]->claims_promised, 0);
+        assert_int_equal(zones[i]->backlog.reserved, 0);
+    }
+    assert_int_equal(backup->zones.leftovers_promised, 0);
+    assert_int_equal(resize(cid, 101), SHOAL_OK);
+}
+
+/* One that was admitted, and finds no memory for its group, is taken back. */
+static void test_cancelled(void **state)
+{
+    (void)state;
+    enum shoal_err err = SHOAL_OK;
+    struct sh_store_status status;
+    backup->config.zone_bytes = 1 << 30;
+    while (!err) {
+        shoal_cid cid;
+        const struct sh_store_wish wish = {.size = 0, .count = 1};
+        struct sh_write write;
+        sh_write_begin(&write, SH_LEVEL_ASYNC);
+        err = sh_backup_new_as(backup, &write, &wish, &cid, NULL);
+        if (!err)
+            err = resize(cid, 250);
+        read_all(0);
+    }
+    assert_int_equal(err, SHOAL_EFULL);
+    sh_store_status_get(store, &status);
+    assert_int_equal(zones[0]->live, status.payload_bytes + status.chunks * SH_ZONE_CHUNK_BYTES);
+    assert_int_equal(zones[0]->backlog.reserved, 0);
+}
+
+/* The removal of a create that failed has no room: it is recorded later, but not where the ID is in use again. */
+static void test_left(void **state)
+{
+    (void)state;
+    shoal_cid first = make(10), second = make(10);
+    read_all(0);
+    sh_zones_leave(backup, zones[0], first.v);
+    sh_zones_leave(backup, zones[0], second.v);
+    assert_int_equal(sh_store_remove(store, first), SHOAL_OK);
+    assert_int_equal(make(20).v, first.v);
+    assert_next(0, first.v, SH_BACKLOG_REMOVAL, 0, false);
+    assert_next(0, first.v, SH_BACKLOG_ZEROS, 20, false);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_next(0, second.v, SH_BACKLOG_REMOVAL, 0, false);
+    assert_end(0);
+}
+
+/* A large chunk in pieces, given up and made; that of another zone moves with its claim behind it. */
+static void test_large(void **state)
+{
+    (void)state;
+    shoal_cid cid = make(400000);
+    struct sh_store_rewriting *rewriting;
+    const struct sh_store_rewrite put = {
+        .kind = SH_STORE_PUT, .cid = cid, .data = sh_bytes_make(data, sizeof data)};
+    read_all(0);
+    assert_int_equal(sh_store_rewriting_begin(store, &put, &rewriting), SHOAL_OK);
+    while (sh_backlog_next(&zones[0]->backlog) == 3 && !zones[0]->backlog.has_pieces)
+        assert_false(sh_store_rewriting_step(rewriting));
+    assert_int_equal(sh_store_rewriting_end(rewriting), SHOAL_ECANCELED);
+    struct sh_backlog_entry entry;
+    uint64_t number;
+    unsigned pieces = 0;
+    while (sh_backlog_read(&zones[0]->cursor, &entry, &number, scratch)) {
+        assert_int_equal(number, 3);
+        pieces += entry.kind == SH_BACKLOG_IMAGE;
+    }
+    assert_true(pieces > 0 && entry.kind == SH_BACKLOG_ABANDON);
+    (void)sh_backlog_take(&zones[0]->cursor);
+    assert_int_equal(zones[0]->live, 400000 + SH_ZONE_CHUNK_BYTES);
+    const struct sh_store_rewrite grow = {.kind = SH_STORE_RESIZE, .cid = cid, .size = 900000};
+    (void)make(500000);
+    read_all(0);
+    assert_int_equal(sh_store_rewriting_begin(store, &grow, &rewriting), SHOAL_OK);
+    while (!sh_store_rewriting_step(rewriting))
+        continue;
+    assert_int_equal(sh_store_rewriting_end(rewriting), SHOAL_OK);
+    assert_end(0);
+    for (unsigned i = 0; i < 28; i++)
+        assert_next(1, cid.v, SH_BACKLOG_IMAGE, i < 27 ? SH_BACKLOG_PIECE_BYTES : 900000 % 32768,
+                    false);
+    assert_claim(1, 0, cid.v, cid.v, false);
+    assert_end(1);
+    assert_int_equal(zones[1]->live, 900000 + SH_ZONE_CHUNK_BYTES);
+    assert_int_equal(zones[0]->live, 500000 + SH_ZONE_CHUNK_BYTES);
+    assert_int_equal(backup->zones.leftovers_count, 1);
+    assert_null(backup->zones.larges);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_fresh, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_moves, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reused_elsewhere, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_zone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cancelled, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_left, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,741 @@
+/* Zones as a peer asks for them (cluster/zones.h), and a superpeer that keeps their records in its journal: what
+ * is asked twice is done once, and who may ask for what. */
+#include "cluster/zones.h"
+#include "superpeer/superpeer_rig_test.h"
+#include "superpeer/superpeer_ring_int.h"
+
+#define OTHER_DISK 1000
+#define LIFE(peer) (10u + (peer)) /* of the rig's peers, see registry_fill */
+
+static struct sh_disk *disk;
+static bool is_disk_held;    /* its operations do not complete */
+static struct sh_msg *asker; /* of the peer that asks */
+static struct sh_directory *directory;
+static struct sh_zones *zones;
+static struct sh_consensus_ops at_once;
+
+static void carry_out(struct sh_consensus *consensus, struct sh_bytes bytes, bool is_verdict)
+{
+    (void)consensus;
+    (void)is_verdict;
+    sh_shared_apply(&superpeer, bytes, false);
+}
+
+static void on_view(void *arg, const struct sh_view *view)
+{
+    (void)arg;
+    (void)view;
+}
+
+static void ring_open(void)
+{
+    superpeer.env.disk = disk;
+    superpeer.life = 0;
+    superpeer.life_lsn = 0;
+    assert_int_equal(sh_superpeer_ring_open(&superpeer), SHOAL_OK);
+    sh_superpeer_zone_handlers(&superpeer);
+}
+
+static void step(uint64_t duration_ns)
+{
+    now_ns += duration_ns;
+    agreed.led_ns = now_ns;
+    sh_shared_lease_step(&superpeer, now_ns);
+    if (superpeer.ring)
+        (void)sh_superpeer_ring_step(&superpeer, now_ns);
+    for (unsigned i = 0; zones && i < 4; i++) {
+        struct sh_step own = sh_zones_step(zones);
+        (void)own.run(own.arg);
+        carry();
+        if (superpeer.ring)
+            (void)sh_superpeer_ring_step(&superpeer, now_ns);
+        carry();
+    }
+}
+
+static void settle(void)
+{
+    for (unsigned i = 0; i < 20; i++)
+        step(HEARTBEAT);
+}
+
+/* The peer that asks from now on. Its view says that the superpeers are up. */
+static void act_as(unsigned peer)
+{
+    sh_zones_destroy(zones);
+    sh_directory_destroy(directory);
+    sh_msg_destroy(asker);
+    if (wires[2])
+        wires[2]->ops->destroy(wires[2]);
+    asker = msg_open(2, peers[peer].v);
+    assert_int_equal(sh_msg_node_set(asker, (shoal_nid){OWN}, "loop:own"), SHOAL_OK);
+    assert_int_equal(sh_msg_node_set(asker, (shoal_nid){OTHER}, "loop:other"), SHOAL_OK);
+    struct sh_directory_config known = {
+        .msg = asker, .clock = superpeer.env.clock, .cache_ranges_max = 8, .is_client = true};
+    assert_int_equal(sh_directory_create(&known, &directory), SHOAL_OK);
+    assert_int_equal(sh_directory_view_apply(directory, sh_registry_view(superpeer.registry)),
+                     SHOAL_OK);
+    struct sh_zones_config config = {
+        .msg = asker, .directory = directory, .clock = superpeer.env.clock};
+    assert_int_equal(sh_zones_create(&config, &zones), SHOAL_OK);
+    for (unsigned i = 0; i < 64; i++)
+        sh_directory_superpeer_set(directory, (shoal_nid){(uint16_t)(64 + i)}, (shoal_nid){OWN});
+}
+
+static int zones_setup(void **state)
+{
+    (void)setup(state);
+    assert_int_equal(sh_memory_disk_create(&disk), SHOAL_OK);
+    at_once = ops;
+    at_once.propose = carry_out;
+    agreed.base.ops = &at_once;
+    superpeer.on_view = on_view;
+    asker = NULL;
+    directory = NULL;
+    zones = NULL;
+    wires[2] = NULL;
+    memset(&steps[4], 0, 2 * sizeof steps[4]);
+    lead();
+    ring_open();
+    assert_int_equal(sh_superpeer_services_open(&superpeer), SHOAL_OK);
+    assert_int_equal(sh_superpeer_forget_open(&superpeer), SHOAL_OK);
+    act_as(0);
+    settle();
+    return 0;
+}
+
+static int zones_teardown(void **state)
+{
+    is_disk_held = false;
+    sh_zones_destroy(zones);
+    sh_directory_destroy(directory);
+    sh_msg_destroy(asker);
+    wires[2]->ops->destroy(wires[2]);
+    sh_superpeer_ring_close(&superpeer);
+    sh_superpeer_forget_close(&superpeer);
+    sh_superpeer_services_close(&superpeer);
+    disk->ops->destroy(disk);
+    superpeer.env.disk = NULL;
+    return teardown(state);
+}
+
+/* --- Asking ---------------------------------------------------------------------------------- */
+
+static struct {
+    struct sh_zone_op op;
+    unsigned done;
+    enum shoal_err err;
+    bool is_answered;
+    struct sh_zone_answer answer;
+} asked;
+
+static void asked_done(struct sh_zone_op *op, enum shoal_err err,
+                       const struct sh_zone_answer *answer)
+{
+    assert_ptr_equal(op, &asked.op);
+    asked.done++;
+    asked.err = err;
+    asked.is_answered = answer;
+    if (answer)
+        asked.answer = *answer;
+}
+
+static void begin(void)
+{
+    memset(&asked, 0, sizeof asked);
+    asked.op = (struct sh_zone_op){.done = asked_done, .arg = NULL};
+}
+
+/* Lets time pass until there is an answer. */
+static enum shoal_err end(void)
+{
+    assert_int_equal(asked.done, 0); /* never from the call itself */
+    for (unsigned i = 0; i < 2000 && !asked.done; i++)
+        step(HEARTBEAT / 10);
+    assert_int_equal(asked.done, 1);
+    return asked.err;
+}
+
+static enum shoal_err made(unsigned peer, const struct sh_zone *zone)
+{
+    begin();
+    sh_zones_new(zones, LIFE(peer), zone, &asked.op);
+    return end();
+}
+
+static enum shoal_err change(unsigned peer, const struct sh_zone *zone)
+{
+    begin();
+    sh_zones_change(zones, LIFE(peer), zone, &asked.op);
+    return end();
+}
+
+static enum shoal_err removal(unsigned peer, uint64_t id, uint32_t version)
+{
+    begin();
+    sh_zones_remove(zones, LIFE(peer), id, version, &asked.op);
+    return end();
+}
+
+static enum shoal_err get(uint64_t id)
+{
+    begin();
+    sh_zones_get(zones, id, &asked.op);
+    return end();
+}
+
+static struct sh_zone zone_of(unsigned peer, uint64_t number)
+{
+    return (struct sh_zone){.id = sh_zone_id(peers[peer], number),
+                            .owner = peers[peer],
+                            .life = LIFE(peer),
+                            .incarnation = 1,
+                            .version = 1,
+                            .wanted = 2,
+                            .count = 2,
+                            .backups = {{peers[1], 7}, {peers[0], 8}}};
+}
+
+/* --- Records --------------------------------------------------------------------------------- */
+
+static void a_zone_is_made_changed_and_removed(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1), again = zone;
+    assert_int_equal(get(zone.id), SHOAL_ENONAME);
+    assert_true(asked.answer.last == 0 && !asked.answer.is_there && !asked.answer.is_doubtful);
+    assert_int_equal(made(0, &zone), SHOAL_OK);
+    assert_true(sh_zone_is_same(&asked.answer.zone, &zone) && asked.answer.zone.version == 1);
+    again.count = 1; /* once more, drawn anew: what was made first stays */
+    assert_int_equal(made(0, &again), SHOAL_OK);
+    assert_true(sh_zone_is_same(&asked.answer.zone, &zone));
+    zone.count = 1;
+    assert_int_equal(change(0, &zone), SHOAL_OK);
+    assert_true(asked.answer.zone.version == 2 && asked.answer.zone.incarnation == 2);
+    assert_int_equal(change(0, &zone), SHOAL_OK); /* its answer was lost, say */
+    assert_int_equal(asked.answer.zone.version, 2);
+    zone.wanted = 3;
+    assert_int_equal(change(0, &zone), SHOAL_EDIFFERS);
+    assert_int_equal(asked.answer.zone.version, 2);
+    zone.version = 2;
+    zone.flags = SH_ZONE_CONCLUDED;
+    zone.first = shoal_cid_make(peers[0], 1);
+    zone.last = shoal_cid_make(peers[0], 99);
+    assert_int_equal(change(0, &zone), SHOAL_OK);
+    assert_true(asked.answer.zone.version == 3 && asked.answer.zone.incarnation == 2);
+    assert_int_equal(get(zone.id), SHOAL_OK);
+    assert_true(sh_zone_is_same(&asked.answer.zone, &zone) && asked.answer.zone.version == 3);
+    assert_int_equal(removal(0, zone.id, 2), SHOAL_EDIFFERS);
+    assert_int_equal(removal(0, zone.id, 3), SHOAL_OK);
+    assert_int_equal(removal(0, zone.id, 3), SHOAL_OK);
+    assert_int_equal(get(zone.id), SHOAL_ENONAME);
+    zone = zone_of(0, 1);
+    assert_int_equal(made(0, &zone), SHOAL_ECANCELED); /* its ID is used up */
+    assert_true(asked.answer.last == 1 && !asked.answer.is_there);
+    assert_int_equal(removal(0, sh_zone_id(peers[0], 2), 1), SHOAL_ENONAME);
+}
+
+/* What was answered is in the journal. */
+static void a_zone_outlives_its_superpeer(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 4);
+    assert_int_equal(made(0, &zone), SHOAL_OK);
+    zone.count = 1;
+    assert_int_equal(change(0, &zone), SHOAL_OK);
+    sh_superpeer_ring_close(&superpeer);
+    ring_open();
+    settle();
+    assert_int_equal(get(zone.id), SHOAL_OK);
+    assert_true(sh_zone_is_same(&asked.answer.zone, &zone) && asked.answer.zone.version == 2);
+    assert_true(asked.answer.last == 4);
+    struct sh_metadata_sizes sizes =
+        sh_metadata_measure(superpeer.ring->metadata, sh_zone_shard(zone.id));
+    assert_true(sizes.zones == 1 && sizes.zones_short == 1);
+}
+
+static const struct sh_disk_ops *disk_ops;
+
+static unsigned poll_unless_held(struct sh_disk *polled, bool wait)
+{
+    return is_disk_held && !wait ? 0 : disk_ops->poll(polled, wait);
+}
+
+/* An update is answered when it is on the disk, and not before. */
+static void a_zone_is_stored_before_it_is_answered(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    static struct sh_disk_ops holding;
+    holding = *disk->ops;
+    disk_ops = disk->ops;
+    holding.poll = poll_unless_held;
+    disk->ops = &holding;
+    is_disk_held = true;
+    begin();
+    sh_zones_new(zones, LIFE(0), &zone, &asked.op);
+    for (unsigned i = 0; i < 8; i++)
+        step(HEARTBEAT / 10);
+    assert_int_equal(asked.done, 0);
+    is_disk_held = false;
+    assert_int_equal(end(), SHOAL_OK);
+}
+
+/* --- Who may ask ----------------------------------------------------------------------------- */
+
+/* Another peer has no say while the owner is up, and takes the zone when the owner has failed; who comes back
+ * after that finds it taken. */
+static void a_zone_is_taken_from_who_is_gone(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    assert_int_equal(made(0, &zone), SHOAL_OK);
+    act_as(1);
+    struct sh_zone taken = zone;
+    taken.count = 1;
+    assert_int_equal(change(1, &taken), SHOAL_ENOTOWNER); /* for the owner, which is another one */
+    taken.owner = peers[1];
+    taken.life = LIFE(1);
+    assert_int_equal(change(1, &taken), SHOAL_ENOTOWNER);
+    assert_int_equal(removal(1, zone.id, 1), SHOAL_ENOTOWNER);
+    sh_registry_fail(superpeer.registry, peers[0], "a test");
+    assert_int_equal(removal(1, zone.id, 1), SHOAL_ENOTOWNER);
+    act_as(0);
+    zone.count = 1;
+    assert_int_equal(change(0, &zone), SHOAL_EFENCED); /* though nobody has taken it yet */
+    assert_int_equal(made(0, &zone), SHOAL_EFENCED);
+    assert_int_equal(removal(0, zone.id, 1), SHOAL_EFENCED);
+    act_as(1);
+    assert_int_equal(change(1, &taken), SHOAL_OK);
+    assert_true(asked.answer.zone.owner.v == peers[1].v && asked.answer.zone.incarnation == 2);
+    assert_int_equal(change(1, &taken), SHOAL_OK);
+    sh_registry_back(superpeer.registry, peers[0], LIFE(0));
+    act_as(0);
+    zone.version = 2;
+    assert_int_equal(change(0, &zone), SHOAL_ENOTOWNER);
+    assert_true(asked.answer.zone.owner.v == peers[1].v);
+}
+
+/* A node that the superpeers have given up has left, with an instance that no process has. */
+static void a_zone_is_taken_from_who_was_given_up(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    assert_int_equal(made(0, &zone), SHOAL_OK);
+    sh_registry_fail(superpeer.registry, peers[0], "a test");
+    assert_int_equal(sh_registry_give_up(superpeer.registry, peers[0], LIFE(0),
+                                         sh_registry_returns(superpeer.registry)),
+                     SHOAL_OK);
+    act_as(1);
+    zone.owner = peers[1];
+    zone.life = LIFE(1);
+    assert_int_equal(change(1, &zone), SHOAL_OK);
+}
+
+/* The owner may give a zone to a life that is up. */
+static void a_zone_is_given_away(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    assert_int_equal(made(0, &zone), SHOAL_OK);
+    zone.owner = peers[1];
+    zone.life = LIFE(1);
+    assert_int_equal(change(0, &zone), SHOAL_OK);
+    zone.version = 2;
+    assert_int_equal(change(0, &zone), SHOAL_ENOTOWNER);
+    act_as(1);
+    zone.wanted = 1;
+    assert_int_equal(change(1, &zone), SHOAL_OK);
+    assert_true(asked.answer.zone.version == 3 && asked.answer.zone.incarnation == 2);
+    sh_registry_fail(superpeer.registry, peers[0], "a test");
+    zone.version = 3;
+    zone.owner = peers[0];
+    zone.life = LIFE(0);
+    assert_int_equal(change(1, &zone), SHOAL_ENONODE);
+}
+
+/* A life that this superpeer does not know may be newer than its registry: it is asked again until the time is
+ * over. */
+static void a_life_that_is_not_known_waits(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    zone.life = 77;
+    begin();
+    asked.op.deadline_ns = now_ns + S;
+    sh_zones_new(zones, zone.life, &zone, &asked.op);
+    uint64_t begun_ns = now_ns;
+    assert_int_equal(end(), SHOAL_EBUSY);
+    assert_true(now_ns - begun_ns >= S - HEARTBEAT && !asked.is_answered);
+    /* One that has been started since is over. */
+    const uint64_t lives[] = {UINT64_C(5) << 32 | 1, UINT64_C(6) << 32 | 1};
+    sh_registry_fail(superpeer.registry, peers[1], "a test");
+    struct sh_zone of_dead = zone_of(0, 3);
+    of_dead.life = lives[0];
+    struct sh_metadata_update update = {
+        .kind = SH_METADATA_ZONE_NEW, .from = peers[0], .sequence = lives[0], .zone = of_dead};
+    assert_int_equal(sh_superpeer_ring_order(&superpeer, sh_zone_shard(of_dead.id), &update),
+                     SHOAL_OK);
+    settle();
+    struct sh_node *node = sh_view_find(sh_registry_view(superpeer.registry), peers[0]);
+    node->instance = lives[1];
+    begin();
+    of_dead.wanted = 1;
+    sh_zones_change(zones, lives[0], &of_dead, &asked.op);
+    assert_int_equal(end(), SHOAL_EFENCED);
+    of_dead.life = lives[1];
+    begin();
+    sh_zones_change(zones, lives[1], &of_dead, &asked.op);
+    assert_int_equal(end(), SHOAL_OK);
+}
+
+/* Only who is up becomes a backup; one that has failed may stay until another has taken its place. */
+static void new_backups_are_up(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    sh_registry_fail(superpeer.registry, peers[1], "a test");
+    assert_int_equal(made(0, &zone), SHOAL_ENONODE);
+    zone.count = 1;
+    zone.backups[0] = zone.backups[1];
+    assert_int_equal(made(0, &zone), SHOAL_OK);
+    zone.count = 2;
+    zone.backups[1] = (struct sh_zone_backup){peers[1], 7};
+    assert_int_equal(change(0, &zone), SHOAL_ENONODE);
+    sh_registry_back(superpeer.registry, peers[1], LIFE(1));
+    assert_int_equal(change(0, &zone), SHOAL_OK);
+    sh_registry_fail(superpeer.registry, peers[1], "a test");
+    zone.version = 2;
+    zone.wanted = 3;
+    assert_int_equal(change(0, &zone), SHOAL_OK);
+    zone.version = 3;
+    zone.backups[1].disk = 9; /* another disk of a node that is down */
+    assert_int_equal(change(0, &zone), SHOAL_ENONODE);
+    zone.count = 1;
+    assert_int_equal(change(0, &zone), SHOAL_OK);
+}
+
+static void a_zone_is_made_by_its_creator(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    zone.id = sh_zone_id(peers[1], 1);
+    assert_int_equal(made(0, &zone), SHOAL_EINVAL);
+}
+
+static struct {
+    struct sh_request request;
+    unsigned done;
+    enum shoal_err err, result;
+} raw;
+
+static void raw_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    (void)request;
+    raw.done++;
+    raw.err = err;
+    (void)sh_get16(payload);
+    raw.result = err ? SHOAL_OK : (enum shoal_err)sh_get16(payload);
+}
+
+/* Sends an update as another superpeer, or as whoever it says. */
+static enum shoal_err raw_ask(struct sh_msg *from, struct sh_metadata_update *update)
+{
+    uint8_t bytes[SH_METADATA_BYTES_MAX];
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    struct sh_out out;
+    sh_metadata_update_put(&w, update);
+    memset(&raw, 0, sizeof raw);
+    raw.request = (struct sh_request){.done = raw_done};
+    size_t size = (size_t)(w.at - bytes);
+    assert_int_equal(
+        sh_msg_request(from, (shoal_nid){OWN}, SH_CLUSTER_ZONE, size, &raw.request, &out),
+        SHOAL_OK);
+    sh_put_raw(&out.w, sh_bytes_make(bytes, size));
+    sh_msg_end(from, &out);
+    carry();
+    settle();
+    assert_int_equal(raw.done, 1);
+    return raw.err ? raw.err : raw.result;
+}
+
+/* Superpeers say what they coordinate: that a zone is lost, whoever owned it. Nobody speaks for another, and only
+ * the superpeer says that an update need not be its owner's. */
+static void who_speaks_for_others(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    assert_int_equal(made(0, &zone), SHOAL_OK);
+    zone.flags = SH_ZONE_LOST;
+    struct sh_metadata_update update = {
+        .kind = SH_METADATA_ZONE_CHANGE, .from = {OTHER}, .sequence = 5, .zone = zone};
+    assert_int_equal(raw_ask(other, &update), SHOAL_OK);
+    assert_int_equal(get(zone.id), SHOAL_OK);
+    assert_int_equal(asked.answer.zone.flags, SH_ZONE_LOST);
+    update.zone.version = 2;
+    update.from = peers[0];
+    update.sequence = LIFE(0);
+    assert_int_equal(raw_ask(other, &update), SHOAL_EINVAL);
+    update.condition = SH_ZONE_BY_OTHER;
+    assert_int_equal(raw_ask(asker, &update), SHOAL_EPROTO);
+    update.condition = SH_ZONE_BY_OWNER;
+    assert_int_equal(raw_ask(asker, &update), SHOAL_OK);
+}
+
+/* --- Lists ----------------------------------------------------------------------------------- */
+
+static struct {
+    struct sh_zone_list list;
+    unsigned done, count;
+    enum shoal_err err;
+    uint64_t sum;
+} listed;
+
+static void listed_each(struct sh_zone_list *list, const struct sh_zone *zone)
+{
+    assert_ptr_equal(list, &listed.list);
+    listed.count++;
+    listed.sum += sh_zone_number(zone->id);
+}
+
+static void listed_done(struct sh_zone_list *list, enum shoal_err err)
+{
+    assert_false(list->is_doubtful);
+    listed.done++;
+    listed.err = err;
+}
+
+static unsigned list(enum sh_zones_of by, shoal_nid nid, uint64_t disk_id)
+{
+    memset(&listed, 0, sizeof listed);
+    listed.list = (struct sh_zone_list){.each = listed_each, .done = listed_done};
+    sh_zones_list(zones, by, nid, disk_id, &listed.list);
+    assert_int_equal(listed.done, 0);
+    for (unsigned i = 0; i < 200 && !listed.done; i++)
+        step(HEARTBEAT / 10);
+    assert_int_equal(listed.done, 1);
+    assert_int_equal(listed.err, SHOAL_OK);
+    return listed.count;
+}
+
+/* More than fit into a page, and more than are looked at at once. */
+static void lists_have_many_pages(void **state)
+{
+    (void)state;
+    const unsigned many = 5000;
+    for (unsigned peer = 0; peer < 2; peer++) {
+        struct sh_zone zone = zone_of(peer, 1);
+        for (unsigned i = 1; i <= many; i++) {
+            zone.id = sh_zone_id(peers[peer], i);
+            zone.count = 1 + (i % 2);
+            zone.backups[1].disk = i % 1000 ? 8 : OTHER_DISK;
+            struct sh_metadata_update update = {.kind = SH_METADATA_ZONE_NEW,
+                                                .from = peers[peer],
+                                                .sequence = LIFE(peer),
+                                                .zone = zone};
+            struct sh_metadata_result result =
+                sh_metadata_apply(superpeer.ring->metadata, sh_zone_shard(zone.id), &update);
+            assert_int_equal(result.err, SHOAL_OK);
+        }
+    }
+    const uint64_t sum = (uint64_t)many * (many + 1) / 2;
+    assert_int_equal(list(SH_ZONES_OF_CREATOR, peers[0], 0), many);
+    assert_true(listed.sum == sum);
+    assert_int_equal(list(SH_ZONES_OF_OWNER, peers[1], 0), many);
+    assert_true(listed.sum == sum);
+    assert_int_equal(list(SH_ZONES_OF_BACKUP, peers[1], 0), 2 * many);
+    assert_true(listed.sum == 2 * sum);
+    assert_int_equal(list(SH_ZONES_OF_BACKUP, peers[0], 0), many); /* each second one */
+    assert_int_equal(list(SH_ZONES_OF_BACKUP, peers[1], 8), 0);
+    assert_int_equal(list(SH_ZONES_OF_BACKUP, peers[1], 7), 2 * many);
+    assert_int_equal(list(SH_ZONES_OF_BACKUP, SHOAL_NID_NONE, 8), many);
+    assert_int_equal(list(SH_ZONES_OF_OWNER, (shoal_nid){200}, 0), 0);
+    assert_int_equal(list(SH_ZONES_OF_CREATOR, (shoal_nid){200}, 0), 0);
+}
+
+/* --- Superpeers that are to be asked ---------------------------------------------------------- */
+
+static struct {
+    unsigned count, busy;
+    bool is_silent;
+    shoal_nid points_to;
+} there;
+
+/* The other superpeer owns nothing. */
+static void on_zone_there(void *arg, struct sh_msg_in *in)
+{
+    struct sh_out out;
+    (void)arg;
+    there.count++;
+    if (there.is_silent)
+        return;
+    if (there.busy) {
+        there.busy--;
+        sh_msg_reply_error(other, in->reply_to, in->type, SHOAL_EBUSY, NULL);
+        return;
+    }
+    assert_int_equal(sh_msg_reply(other, in->reply_to, in->type, SH_ZONE_ANSWER_BYTES, &out),
+                     SHOAL_OK);
+    sh_put16(&out.w, there.points_to.v);
+    for (unsigned i = 2; i < SH_ZONE_ANSWER_BYTES; i++)
+        sh_put8(&out.w, 0);
+    sh_msg_end(other, &out);
+}
+
+static void there_begin(void)
+{
+    memset(&there, 0, sizeof there);
+    there.points_to.v = OWN;
+    sh_msg_handler_set(other, SH_CLUSTER_ZONE, SH_MSG_INLINE, on_zone_there, NULL);
+    sh_msg_handler_set(other, SH_CLUSTER_ZONE_GET, SH_MSG_INLINE, on_zone_there, NULL);
+    for (unsigned i = 0; i < 64; i++)
+        sh_directory_superpeer_set(directory, (shoal_nid){(uint16_t)(64 + i)}, (shoal_nid){OTHER});
+}
+
+static void another_superpeer_is_asked(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    there_begin();
+    there.busy = 3;
+    assert_int_equal(made(0, &zone), SHOAL_OK);
+    assert_int_equal(there.count, 4);
+    assert_int_equal(get(zone.id), SHOAL_OK); /* it has been told whom to ask */
+    assert_int_equal(there.count, 4);
+}
+
+/* Two superpeers that name each other, while a shard changes hands, are not asked without a pause. */
+static void they_may_point_at_each_other(void **state)
+{
+    (void)state;
+    there_begin();
+    there.points_to.v = OTHER;
+    begin();
+    asked.op.deadline_ns = now_ns + S;
+    sh_zones_get(zones, sh_zone_id(peers[0], 1), &asked.op);
+    assert_int_equal(end(), SHOAL_EBUSY);
+    assert_in_range(there.count, 10, 60);
+}
+
+/* Nobody knows whether a superpeer that says nothing has carried it out. */
+static void silence_is_unclear(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    there_begin();
+    there.is_silent = true;
+    begin();
+    asked.op.deadline_ns = now_ns + 5 * S;
+    sh_zones_new(zones, LIFE(0), &zone, &asked.op);
+    uint64_t begun_ns = now_ns;
+    assert_int_equal(end(), SHOAL_ETIMEOUT);
+    assert_false(asked.is_answered);
+    assert_in_range(there.count, 4, 5); /* one after the other */
+    assert_true(now_ns - begun_ns <= 5 * S + HEARTBEAT);
+    begin();
+    sh_zones_get(zones, zone.id, &asked.op);
+    step(HEARTBEAT);
+    sh_zones_destroy(zones);
+    zones = NULL;
+    assert_int_equal(asked.done, 1);
+    assert_int_equal(asked.err, SHOAL_ESTOPPED);
+}
+
+/* --- Nodes that are forgotten ------------------------------------------------------------------ */
+
+static struct {
+    struct sh_request request;
+    unsigned done;
+    uint32_t zones;
+} refers;
+
+static void refers_done(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
+{
+    (void)request;
+    assert_int_equal(err, SHOAL_OK);
+    refers.done++;
+    (void)sh_get64(payload);
+    (void)sh_get32(payload);
+    (void)sh_get32(payload);
+    refers.zones = sh_get32(payload);
+    assert_true(sh_reader_done(payload));
+}
+
+/* How many zones refer to a peer, as another superpeer is told. */
+static uint32_t zones_that_refer(shoal_nid nid)
+{
+    struct sh_out out;
+    memset(&refers, 0, sizeof refers);
+    refers.request = (struct sh_request){.done = refers_done, .timeout_ns = 10 * S};
+    assert_int_equal(sh_msg_request(other, (shoal_nid){OWN}, SH_CLUSTER_REFERS, SH_REFERS_BYTES + 2,
+                                    &refers.request, &out),
+                     SHOAL_OK);
+    sh_put64(&out.w, 0);
+    sh_put16(&out.w, 1);
+    sh_put16(&out.w, nid.v);
+    sh_msg_end(other, &out);
+    carry();
+    assert_int_equal(refers.done, 1);
+    return refers.zones;
+}
+
+static void zones_refer_to_nodes(void **state)
+{
+    (void)state;
+    static const struct sh_metadata_update known = {.kind = SH_METADATA_KNOWN};
+    struct sh_zone zone = zone_of(0, 1);
+    for (unsigned i = 0; i < SH_SHARDS; i++)
+        (void)sh_metadata_apply(superpeer.ring->metadata, i, &known);
+    assert_int_equal(made(0, &zone), SHOAL_OK);
+    assert_int_equal(zones_that_refer(peers[0]), 1);
+    assert_int_equal(zones_that_refer(peers[1]), 1);
+    zone.count = 1;
+    zone.backups[0] = zone.backups[1];
+    assert_int_equal(change(0, &zone), SHOAL_OK);
+    assert_int_equal(zones_that_refer(peers[1]), 0);
+    assert_int_equal(removal(0, zone.id, 2), SHOAL_OK);
+    assert_int_equal(zones_that_refer(peers[0]), 0);
+}
+
+/* A shard says nothing of what refers to nodes while a change of a zone is under way. */
+static void a_change_under_way_is_waited_for(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    begin();
+    sh_zones_new(zones, LIFE(0), &zone, &asked.op);
+    struct sh_step own = sh_zones_step(zones);
+    (void)own.run(own.arg);
+    carry();
+    assert_true(sh_superpeer_ring_is_deciding(&superpeer, sh_zone_shard(zone.id)));
+    assert_int_equal(end(), SHOAL_OK);
+    assert_false(sh_superpeer_ring_is_deciding(&superpeer, sh_zone_shard(zone.id)));
+}
+
+int main(void)
+{
+    const char *bad;
+    size_t bad_size;
+    if (sh_log_levels_set("error", &bad, &bad_size))
+        return 1;
+#define CASE(name) cmocka_unit_test_setup_teardown(name, zones_setup, zones_teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_zone_is_made_changed_and_removed),
+        CASE(a_zone_outlives_its_superpeer),
+        CASE(a_zone_is_stored_before_it_is_answered),
+        CASE(a_zone_is_taken_from_who_is_gone),
+        CASE(a_zone_is_taken_from_who_was_given_up),
+        CASE(a_zone_is_given_away),
+        CASE(a_life_that_is_not_known_waits),
+        CASE(new_backups_are_up),
+        CASE(a_zone_is_made_by_its_creator),
+        CASE(who_speaks_for_others),
+        CASE(lists_have_many_pages),
+        CASE(another_superpeer_is_asked),
+        CASE(they_may_point_at_each_other),
+        CASE(silence_is_unclear),
+        CASE(zones_refer_to_nodes),
+        CASE(a_change_under_way_is_waited_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
