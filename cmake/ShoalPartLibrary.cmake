@@ -78,12 +78,14 @@ function(shoal_part_link part)
         # What the part calls and the library lacks is found here, not by who links it.
         target_link_options(${part}_shared PRIVATE LINKER:--no-undefined)
     endif()
-    # shoal_err_name and its like are in libshoal.a and the other parts too, the log in some of the
-    # parts: weak here, so that a program can link them together.
+    # shoal_err_name and its like are in libshoal.a and the other parts too, the log, the disk and the
+    # clock in some of the parts: weak here, so that a program can link them together.
     add_custom_command(TARGET ${part}_static POST_BUILD
         COMMAND ${CMAKE_SOURCE_DIR}/tools/hide-symbols ${CMAKE_LINKER} ${CMAKE_OBJCOPY} ${CMAKE_AR}
             $<TARGET_FILE:${part}_static> --keep-global-symbols=${CMAKE_BINARY_DIR}/${part}.names
             --wildcard "--weaken-symbol=shoal_err_*" "--weaken-symbol=sh_log_*"
+            "--weaken-symbol=sh_disk_*" "--weaken-symbol=sh_real_*" "--weaken-symbol=sh_raw_*"
+            "--weaken-symbol=sh_memory_disk_*"
         VERBATIM)
 endfunction()
 

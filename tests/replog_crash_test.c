@@ -41,10 +41,18 @@ struct test {
     uint64_t handed[ZONES], durable[ZONES];
     struct sh_prng modes; /* of what came later than the seeds that are fixed */
     bool syncs_later;
+    /* Zones are dropped, and added again at once. */
+    bool has_drops, is_dropping[ZONES];
+    struct sh_prng drops;
+    uint32_t incarnation[ZONES]; /* but one; stamps tell whose write it was */
 };
 
+#define STAMPS_EACH 100000u /* of an incarnation */
+#define DROP_ONE_IN 400     /* writes */
+
 static unsigned all_cleaned, all_compactions, all_full, all_marks, all_writes, all_kept, all_packs,
-    all_batches, all_flushes, all_troubles, all_handed, all_taken, all_abandoned;
+    all_batches, all_flushes, all_troubles, all_handed, all_taken, all_abandoned, all_drops,
+    all_drops_cut;
 
 static uint64_t now_of(const struct test *test)
 {
@@ -140,14 +148,57 @@ static struct written *write_next(struct test *test, unsigned zone)
     return written;
 }
 
+static uint32_t stamps_of(const struct test *test, unsigned zone)
+{
+    return test->incarnation[zone] * STAMPS_EACH;
+}
+
+static void zone_add(struct test *test, unsigned number, uint64_t first);
+
+/* Nothing of the zone is left: it begins anew. */
+static void zone_anew(struct test *test, unsigned zone)
+{
+    test->is_dropping[zone] = false;
+    test->incarnation[zone]++;
+    test->count[zone] = test->pieces[zone] = 0;
+    test->handed[zone] = test->durable[zone] = 0;
+}
+
+static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
+{
+    struct test *test = arg;
+    unsigned zone = (unsigned)(id & 0xffff) - 1;
+    if (err)
+        return;
+    all_drops++;
+    zone_anew(test, zone);
+    zone_add(test, zone, 0);
+}
+
+/* Drops a zone now and then; true: it is being dropped. */
+static bool zone_drop(struct test *test, unsigned zone)
+{
+    if (!test->has_drops || test->is_dropping[zone])
+        return test->is_dropping[zone];
+    if (sh_prng_below(&test->drops, DROP_ONE_IN))
+        return false;
+    enum shoal_err err = sh_replog_zone_drop(test->rig.zones[zone].zone, on_dropped, test);
+    assert_true(!err || (err == SHOAL_EIO && sh_replog_trouble(test->rig.log)));
+    test->is_dropping[zone] = !err;
+    return true;
+}
+
 /* Writes to a zone, if the log takes it. */
 static void act(struct test *test)
 {
     unsigned zone = (unsigned)sh_prng_below(&test->prng, ZONES);
+    if (zone_drop(test, zone))
+        return;
     struct written *written = write_next(test, zone);
     if (!written)
         return;
-    uint32_t stamp = (uint32_t)(written - test->written[zone]);
+    uint32_t number = (uint32_t)(written - test->written[zone]);
+    uint32_t stamp = number + stamps_of(test, zone);
     if (test->pieces[zone] && sh_prng_below(&test->modes, 2) &&
         !sh_replog_abandon(test->rig.zones[zone].zone)) {
         test->pieces[zone] = 0;
@@ -171,7 +222,7 @@ static void act(struct test *test)
                  shoal_err_name(err));
     if (!err)
         test->pieces[zone] = (write.piece + 1) % write.pieces;
-    if (!err && !test->pieces[zone] && stamp == test->count[zone])
+    if (!err && !test->pieces[zone] && number == test->count[zone])
         test->count[zone]++;
     if (sh_prng_below(&test->prng, test->sync_one_in) == 0)
         sh_replog_sync(test->rig.zones[zone].zone);
@@ -184,7 +235,7 @@ static void look_for(const struct test *test, unsigned zone, unsigned number, un
                      size_t size, const struct rig_chunk *found, bool *is_good)
 {
     const struct rig_chunk *is = &found[chunk];
-    uint32_t stamp = rig_stamp(&test->rig, number, size);
+    uint32_t stamp = rig_stamp(&test->rig, number + stamps_of(test, zone), size);
     /* The mark of a removal may have been dropped. */
     bool is_this = is->is_there ? is->is_removal == !size && is->size == size &&
                                       (is->is_removal || is->stamp == stamp)
@@ -217,10 +268,17 @@ static void zone_check(const struct test *test, unsigned zone, const struct rig_
     }
 }
 
-static void check(const struct test *test, uint64_t seed)
+static void check(struct test *test, uint64_t seed)
 {
     static struct rig found;
     rig_read_all(test->rig.config.disk, &found);
+    for (unsigned zone = 0; zone < ZONES; zone++) {
+        /* A drop that was cut off: all of the zone is there, or nothing. */
+        all_drops_cut += test->is_dropping[zone];
+        if (test->is_dropping[zone] && !sh_replog_zone_find(test->rig.log, rig_zone_id(zone)))
+            zone_anew(test, zone);
+        test->is_dropping[zone] = false;
+    }
     for (unsigned zone = 0; zone < ZONES; zone++)
         zone_check(test, zone, found.zones[zone].chunks, seed);
     all_flushes += found.flushes;
@@ -243,7 +301,8 @@ static struct sh_disk_faults faults_of(struct sh_prng *prng)
 static void zone_add(struct test *test, unsigned number, uint64_t first)
 {
     test->handed[number] = test->durable[number] = first; /* an open syncs what it finds */
-    const struct sh_replog_zone_config config = rig_zone_config(number, 1, first, test->zone_bytes);
+    const struct sh_replog_zone_config config =
+        rig_zone_config(number, test->incarnation[number] + 1, first, test->zone_bytes);
     assert_int_equal(sh_replog_zone_add(test->rig.log, &config, &test->rig.zones[number].zone),
                      SHOAL_OK);
 }
@@ -276,13 +335,12 @@ static bool is_taken(void *arg)
     return taken.is_over;
 }
 
-/* After a write of a chunk with that number. */
-static void model_put(const struct test *test, struct rig_chunk *chunk, unsigned number,
-                      size_t size)
+/* After a write of a chunk with that stamp. */
+static void model_put(const struct test *test, struct rig_chunk *chunk, uint32_t stamp, size_t size)
 {
     chunk->is_there = size;
     chunk->size = (uint32_t)size;
-    chunk->stamp = rig_stamp(&test->rig, number, size);
+    chunk->stamp = rig_stamp(&test->rig, stamp, size);
 }
 
 /* What was handed out of a zone is what its writes up to the end have made of it, and nothing else. */
@@ -292,9 +350,10 @@ static void taken_check(const struct test *test, unsigned zone)
     memset(model, 0, sizeof model);
     for (unsigned i = 0; i < taken.end; i++) {
         const struct written *write = &test->written[zone][i];
-        model_put(test, &model[write->chunk], i, write->size);
+        uint32_t stamp = stamps_of(test, zone) + i;
+        model_put(test, &model[write->chunk], stamp, write->size);
         if (write->with != RIG_ALONE)
-            model_put(test, &model[write->with], i, write->with_size);
+            model_put(test, &model[write->with], stamp, write->with_size);
     }
     for (unsigned i = 0; i < RIG_CHUNKS; i++) {
         const struct rig_taken_chunk *is = &taken.chunks[i];
@@ -363,11 +422,12 @@ static void life_run(struct test *test, const struct sh_disk_faults *faults)
         all_writes += test->count[i];
 }
 
-static void run_seed(uint64_t seed, uint64_t at)
+static void run(uint64_t seed, bool has_drops)
 {
     static struct test test;
-    (void)at;
     memset(&test, 0, sizeof test);
+    test.has_drops = has_drops;
+    test.drops = sh_prng_make(seed ^ UINT64_C(1) << 63);
     struct sh_prng prng = sh_prng_make(seed);
     struct sh_disk_faults faults = faults_of(&prng), calm = faults;
     calm.write_err_ppm = calm.sync_err_ppm = calm.again_ppm = 0;
@@ -401,6 +461,18 @@ static void run_seed(uint64_t seed, uint64_t at)
     sh_world_destroy(test.world);
 }
 
+static void run_seed(uint64_t seed, uint64_t at)
+{
+    (void)at;
+    run(seed, false);
+}
+
+static void run_seed_with_drops(uint64_t seed, uint64_t at)
+{
+    (void)at;
+    run(seed, true);
+}
+
 static void fixed_seeds_hold(void **state)
 {
     (void)state;
@@ -423,12 +495,30 @@ static void fresh_seeds_hold(void **state)
     test_fresh_seeds(40, run_seed);
 }
 
+/* Zones are dropped, and added again: of one that was being dropped at a crash all is there, or nothing. */
+static void fixed_seeds_with_drops_hold(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++)
+        run(seed, true);
+    print_message("%u zones dropped, %u drops cut off\n", all_drops, all_drops_cut);
+    assert_true(all_drops > 100 && all_drops_cut > 10);
+}
+
+static void fresh_seeds_with_drops_hold(void **state)
+{
+    (void)state;
+    test_fresh_seeds(40, run_seed_with_drops);
+}
+
 int main(void)
 {
     test_logs_set();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_seeds_hold),
         cmocka_unit_test(fresh_seeds_hold),
+        cmocka_unit_test(fixed_seeds_with_drops_hold),
+        cmocka_unit_test(fresh_seeds_with_drops_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,6 +107,9 @@ void sh_write_begin(struct sh_write *write, enum sh_level level);
 SHOAL_NODISCARD enum shoal_err sh_backup_new_as(struct sh_backup *backup, struct sh_write *write,
                                                 const struct sh_store_wish *wish,
                                                 shoal_cid *cids_out, size_t *made_out);
+/* The commonest of them, as short as can be: puts of a program go on while their cache misses are under way. */
+SHOAL_NODISCARD enum shoal_err sh_backup_put(struct sh_backup *backup, struct sh_write *write,
+                                             shoal_cid cid, struct sh_bytes data);
 SHOAL_NODISCARD enum shoal_err sh_backup_rewrite(struct sh_backup *backup, struct sh_write *write,
                                                  const struct sh_store_rewrite *rewrite);
 SHOAL_NODISCARD enum shoal_err sh_backup_remove(struct sh_backup *backup, struct sh_write *write,

@@ -43,7 +43,11 @@ static void guards_drop(struct sh_backup *backup, struct sh_write *write)
 
 void sh_write_begin(struct sh_write *write, enum sh_level level)
 {
-    *write = (struct sh_write){.level = level};
+    /* Marks and guards are read as far as they are counted. */
+    write->level = level;
+    write->marks_count = write->guards_count = 0;
+    write->is_all = write->is_wide = write->is_for_room = write->was_refused = false;
+    write->room_seen = write->zone_next = 0;
 }
 
 void sh_write_mark(struct sh_backup *backup, struct sh_write *write, uint64_t chunk,

@@ -4,15 +4,18 @@
 /* The calling thread changes chunks for that write, until it is over. */
 static void change_begin(struct sh_backup *backup, struct sh_write *write)
 {
+    if (!backup->log)
+        return;
     /* acquire: room that is given from here on is after what is refused now */
     write->room_seen = atomic_load_explicit(&backup->rooms, memory_order_acquire);
     write->was_refused = false;
     sh_backup_writer_set(write);
 }
 
-static void change_end(void)
+static void change_end(const struct sh_backup *backup)
 {
-    sh_backup_writer_set(NULL);
+    if (backup->log)
+        sh_backup_writer_set(NULL);
 }
 
 enum shoal_err sh_backup_new_as(struct sh_backup *backup, struct sh_write *write,
@@ -21,7 +24,18 @@ enum shoal_err sh_backup_new_as(struct sh_backup *backup, struct sh_write *write
 {
     change_begin(backup, write);
     enum shoal_err err = sh_store_new_as(backup->config.store, wish, cids_out, made_out);
-    change_end();
+    change_end(backup);
+    return err;
+}
+
+enum shoal_err sh_backup_put(struct sh_backup *backup, struct sh_write *write, shoal_cid cid,
+                             struct sh_bytes data)
+{
+    if (!backup->log)
+        return sh_store_put(backup->config.store, cid, data);
+    change_begin(backup, write);
+    enum shoal_err err = sh_store_put(backup->config.store, cid, data);
+    change_end(backup);
     return err;
 }
 
@@ -30,7 +44,7 @@ enum shoal_err sh_backup_rewrite(struct sh_backup *backup, struct sh_write *writ
 {
     change_begin(backup, write);
     enum shoal_err err = sh_store_rewrite_do(backup->config.store, rewrite);
-    change_end();
+    change_end(backup);
     return err;
 }
 
@@ -38,7 +52,7 @@ enum shoal_err sh_backup_remove(struct sh_backup *backup, struct sh_write *write
 {
     change_begin(backup, write);
     enum shoal_err err = sh_store_remove(backup->config.store, cid);
-    change_end();
+    change_end(backup);
     return err;
 }
 
@@ -47,7 +61,7 @@ size_t sh_backup_put_multi(struct sh_backup *backup, struct sh_write *write,
 {
     change_begin(backup, write);
     size_t done = sh_store_put_multi(backup->config.store, ops, count);
-    change_end();
+    change_end(backup);
     return done;
 }
 
@@ -56,7 +70,7 @@ size_t sh_backup_resize_multi(struct sh_backup *backup, struct sh_write *write,
 {
     change_begin(backup, write);
     size_t done = sh_store_resize_multi(backup->config.store, ops, count);
-    change_end();
+    change_end(backup);
     return done;
 }
 
@@ -65,7 +79,7 @@ size_t sh_backup_remove_multi(struct sh_backup *backup, struct sh_write *write,
 {
     change_begin(backup, write);
     size_t done = sh_store_remove_multi(backup->config.store, cids, count, errs_out);
-    change_end();
+    change_end(backup);
     return done;
 }
 
@@ -74,7 +88,7 @@ bool sh_backup_rewriting_step(struct sh_backup *backup, struct sh_write *write,
 {
     change_begin(backup, write);
     bool is_over = sh_store_rewriting_step(rewriting);
-    change_end();
+    change_end(backup);
     return is_over;
 }
 
@@ -83,6 +97,6 @@ bool sh_backup_making_step(struct sh_backup *backup, struct sh_write *write,
 {
     change_begin(backup, write);
     bool is_over = sh_store_making_step(making, chunks_most);
-    change_end();
+    change_end(backup);
     return is_over;
 }

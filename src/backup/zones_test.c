@@ -35,6 +35,7 @@ static int setup(void **state)
     backup->zones.open = zones[0];
     backup->zones.spare = zones[1];
     sh_backup_witness_set(backup);
+    backup->log = (struct sh_replog *)store; /* that there is one is all that is looked at */
     return 0;
 }
 
@@ -42,6 +43,7 @@ static int teardown(void **state)
 {
     (void)state;
     sh_store_witness_set(store, NULL);
+    backup->log = NULL;
     sh_backup_destroy(backup);
     sh_store_destroy(store);
     return 0;

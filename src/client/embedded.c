@@ -216,12 +216,20 @@ static enum shoal_err large_go_on(struct shoal *store, struct sh_call_state *sta
 static enum shoal_err change(struct shoal *store, struct shoal_call *call, sh_lid lid)
 {
     struct sh_call_state *state = sh_call_state_of(call);
+    const struct sh_ask *ask = &state->ask;
+    struct sh_store_rewrite rewrite;
+    enum shoal_err err;
     if (state->rewriting)
         return large_go_on(store, state);
-    const struct sh_store_rewrite rewrite = rewrite_of(call, lid);
-    enum shoal_err err = sh_backup_rewrite(store->backup, &state->write, &rewrite);
+    if (ask->kind == SH_CALL_PUT) {
+        err = sh_backup_put(store->backup, &state->write, lid, sh_bytes_make(ask->from, ask->size));
+    } else {
+        rewrite = rewrite_of(call, lid);
+        err = sh_backup_rewrite(store->backup, &state->write, &rewrite);
+    }
     if (err != SHOAL_ELIMIT)
         return err;
+    rewrite = rewrite_of(call, lid);
     err = sh_store_rewriting_begin(store->store, &rewrite, &state->rewriting);
     return err == SHOAL_OK ? large_go_on(store, state) : err;
 }
@@ -271,6 +279,8 @@ static bool go_on(struct shoal *store, struct shoal_call *call, enum shoal_err *
     if (err == SHOAL_OK)
         err = attempt(store, call, lid);
     *err_out = state->outcome = err;
+    if (!store->durable)
+        return true;
     if (err == SHOAL_EAGAIN) {
         sh_backup_room_wait(store->backup, &state->write, on_room, call);
         return false;

@@ -341,10 +341,14 @@ static enum shoal_err change_embedded(struct multi *multi, struct sh_write *writ
         return err;
     }
     struct sh_store_rewrite rewrite = {.kind = SH_STORE_RESIZE, .cid = lid, .size = op->size};
-    if (multi->kind == SH_CALL_PUT) {
-        rewrite.kind = SH_STORE_PUT;
-        rewrite.data = sh_bytes_make(op->data, op->size);
-    }
+    if (multi->kind == SH_CALL_RESIZE)
+        return sh_embedded_change(store, write, &rewrite);
+    const struct sh_bytes data = sh_bytes_make(op->data, op->size);
+    err = sh_backup_put(store->backup, write, lid, data);
+    if (err != SHOAL_EAGAIN && err != SHOAL_ELIMIT)
+        return err;
+    rewrite.kind = SH_STORE_PUT;
+    rewrite.data = data;
     return sh_embedded_change(store, write, &rewrite);
 }
 

@@ -180,6 +180,10 @@ static inline void sh_disk_gather(const struct sh_disk_op *op, uint8_t *into)
 SHOAL_NODISCARD enum shoal_err sh_real_disk_create(const char *folder, bool direct,
                                                    struct sh_disk **disk_out);
 
+/* The same on a folder that is there, for reading alone: it creates neither folder nor files, and a write fails (EIO). ENONAME: there is
+ * no such folder. */
+SHOAL_NODISCARD enum shoal_err sh_real_disk_look(const char *folder, struct sh_disk **disk_out);
+
 /* A disk of one file, of that name: a block device, or a regular file, whose size it has and keeps. Whoever
  * opens it finds what was there; it is not emptied, renamed, removed or claimed (EINVAL), and submit refuses
  * what would go beyond its end (ENOSPC). It is this disk's alone until that is destroyed or the process ends: EBUSY while another one has it, or a

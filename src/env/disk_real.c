@@ -46,7 +46,9 @@ static enum shoal_err real_open(struct sh_disk *disk, const char *name, bool cre
     struct sh_real_disk *real = sh_real_disk_of(disk);
     if (!name_usable(name))
         return SHOAL_EINVAL;
-    int flags = O_RDWR | O_CLOEXEC | (create ? O_CREAT : 0);
+    if (create && real->is_for_reading)
+        return sh_disk_fail("open failed", name, EROFS);
+    int flags = (real->is_for_reading ? O_RDONLY : O_RDWR) | O_CLOEXEC | (create ? O_CREAT : 0);
     int file = openat(real->folder_fd, name, flags | (real->direct ? O_DIRECT : 0), 0640);
     if (file < 0 && errno == EINVAL && real->direct) {
         /* Some file systems, older tmpfs among them, know no O_DIRECT. The bytes are as safe
@@ -221,27 +223,26 @@ static enum shoal_err make_folder(const char *folder)
     return err == SHOAL_ENONAME ? SHOAL_EIO : err;
 }
 
-enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool uring,
-                                      struct sh_disk **disk_out)
+/* A disk on a folder that is there. */
+static enum shoal_err create_on(const char *folder, bool direct, bool uring, bool is_for_reading,
+                                struct sh_disk **disk_out)
 {
-    SH_ASSERT(folder && folder[0]);
-    SH_ASSERT(disk_out);
-    enum shoal_err err = make_folder(folder);
-    if (err)
-        return err;
     struct sh_real_disk *real = calloc(1, sizeof *real);
     if (!real)
         return SHOAL_ENOMEM;
     real->base.ops = &real_ops;
     real->direct = direct;
+    real->is_for_reading = is_for_reading;
     real->lock_fd = -1;
     real->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (real->folder_fd < 0) {
-        err = sh_disk_fail("folder can't be opened", folder, errno);
+        enum shoal_err err = is_for_reading && (errno == ENOENT || errno == ENOTDIR)
+                                 ? SHOAL_ENONAME
+                                 : sh_disk_fail("folder can't be opened", folder, errno);
         free(real);
-        return err == SHOAL_ENONAME ? SHOAL_EIO : err;
+        return err == SHOAL_ENONAME && !is_for_reading ? SHOAL_EIO : err;
     }
-    err = sh_real_disk_start(real, uring);
+    enum shoal_err err = sh_real_disk_start(real, uring);
     if (err) {
         close(real->folder_fd);
         free(real);
@@ -249,6 +250,21 @@ enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool urin
     }
     *disk_out = &real->base;
     return SHOAL_OK;
+}
+
+enum shoal_err sh_real_disk_create_as(const char *folder, bool direct, bool uring,
+                                      struct sh_disk **disk_out)
+{
+    SH_ASSERT(folder && folder[0]);
+    SH_ASSERT(disk_out);
+    enum shoal_err err = make_folder(folder);
+    return err ? err : create_on(folder, direct, uring, false, disk_out);
+}
+
+enum shoal_err sh_real_disk_look(const char *folder, struct sh_disk **disk_out)
+{
+    SH_ASSERT(folder && disk_out);
+    return create_on(folder, false, true, true, disk_out);
 }
 
 enum shoal_err sh_real_disk_create(const char *folder, bool direct, struct sh_disk **disk_out)

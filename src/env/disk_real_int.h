@@ -15,6 +15,7 @@ struct sh_real_disk {
     int folder_fd; /* of a disk of one file: that file */
     int lock_fd;   /* the folder once more, if it was taken; else -1 */
     bool direct;
+    bool is_for_reading; /* alone */
     bool uring;
     bool is_raw;        /* a disk of one file (disk_raw.c) */
     bool is_device;     /* that is a block device */

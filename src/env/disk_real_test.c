@@ -556,6 +556,43 @@ static void folder_is_taken_once(void **state)
     other->ops->destroy(other);
 }
 
+/* A disk that looks reads what is there, makes nothing, and changes nothing. */
+static void look_only_reads(void **state)
+{
+    char folder[FOLDER_BYTES + 32];
+    struct sh_disk *disk = open_disk(*state), *look;
+    int file;
+    uint8_t *block = make_blocks(1);
+    memset(block, 7, BLOCK_BYTES);
+    assert_int_equal(sh_disk_open(disk, "there", true, &file), SHOAL_OK);
+    run_op(disk, &(struct sh_disk_op){
+                     .kind = SH_DISK_WRITE, .file = file, .data = block, .size = BLOCK_BYTES});
+    disk->ops->close(disk, file);
+    snprintf(folder, sizeof folder, "%s/a/none", root);
+    assert_int_equal(sh_real_disk_look(folder, &look), SHOAL_ENONAME);
+    snprintf(folder, sizeof folder, "%s/a/b", root);
+    assert_int_equal(sh_real_disk_look(folder, &look), SHOAL_OK);
+    assert_int_equal(sh_disk_open(look, "none", false, &file), SHOAL_ENONAME);
+    assert_int_not_equal(sh_disk_open(look, "none", true, &file), SHOAL_OK);
+    assert_int_equal(sh_disk_open(disk, "none", false, &file), SHOAL_ENONAME);
+    assert_int_equal(sh_disk_open(look, "there", false, &file), SHOAL_OK);
+    struct sh_disk_op op = {
+        .kind = SH_DISK_WRITE, .file = file, .data = block, .size = BLOCK_BYTES};
+    run_op(look, &op);
+    assert_int_equal(op.err, SHOAL_EIO);
+    memset(block, 0, BLOCK_BYTES);
+    op =
+        (struct sh_disk_op){.kind = SH_DISK_READ, .file = file, .data = block, .size = BLOCK_BYTES};
+    run_op(look, &op);
+    assert_int_equal(op.done_bytes, BLOCK_BYTES);
+    assert_int_equal(block[BLOCK_BYTES - 1], 7);
+    look->ops->close(look, file);
+    look->ops->destroy(look);
+    assert_int_equal(disk->ops->remove(disk, "there"), SHOAL_OK);
+    disk->ops->destroy(disk);
+    free(block);
+}
+
 static void folder_must_be_a_folder(void **state)
 {
     (void)state;
@@ -634,6 +671,7 @@ int main(void)
         VARIANTS(failed_writes_say_so),
         VARIANTS(claims_keep_others_away),
         VARIANTS(folder_is_taken_once),
+        VARIANTS(look_only_reads),
         VARIANTS(completions_wake_the_owner),
         {"bulk_is_held_back uring", bulk_is_held_back, NULL, NULL, &uring_cached},
         cmocka_unit_test(gathered_writes_go_on),

@@ -101,12 +101,19 @@ static struct sh_replog_zone **bucket_of(struct sh_replog *log, uint64_t id)
     return &log->buckets[sh_mix64(id) % SH_REPLOG_BUCKETS];
 }
 
-struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id)
+/* Also one that was dropped. */
+static struct sh_replog_zone *zone_known(struct sh_replog *log, uint64_t id)
 {
     struct sh_replog_zone *zone = *bucket_of(log, id);
     while (zone && zone->id != id)
         zone = zone->next;
     return zone;
+}
+
+struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id)
+{
+    struct sh_replog_zone *zone = zone_known(log, id);
+    return zone && !zone->is_dropped ? zone : NULL;
 }
 
 uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone)
@@ -119,7 +126,7 @@ struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id)
     struct sh_replog_zone *best = NULL;
     for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
         for (struct sh_replog_zone *zone = log->buckets[i]; zone; zone = zone->next) {
-            if (zone->id < id && (!best || zone->id > best->id))
+            if (zone->id < id && !zone->is_dropped && (!best || zone->id > best->id))
                 best = zone;
         }
     }
@@ -129,7 +136,7 @@ struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id)
 enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t owner,
                                    uint32_t incarnation, struct sh_replog_zone **zone_out)
 {
-    *zone_out = sh_replog_zone_find(log, id);
+    *zone_out = zone_known(log, id);
     if (*zone_out)
         return SHOAL_OK;
     struct sh_replog_zone *zone = calloc(1, sizeof *zone);
@@ -143,6 +150,7 @@ enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t 
                                     .id = id,
                                     .owner = owner,
                                     .incarnation = incarnation,
+                                    .incarnation_seen = incarnation,
                                     .slots = {.first = SH_SLOT_NONE}};
     *bucket = zone;
     log->status.zones++;
@@ -186,11 +194,13 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     struct sh_replog_zone *zone;
     enum shoal_err err =
         sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);
-    if (!err && zone->versions)
+    if (!err && zone->versions && !zone->is_dropping)
         return SHOAL_EEXIST;
-    bool is_being_read = sh_replog_is_loading(zone);
-    if (!err && (is_being_read || (zone->slots.count && !zone->is_loaded)))
+    bool is_busy = !err && (zone->is_dropping || sh_replog_is_loading(zone));
+    if (!err && (is_busy || (zone->slots.count && !zone->is_loaded)))
         return SHOAL_EBUSY;
+    if (!err && zone->is_dropped && config->incarnation <= zone->incarnation_seen)
+        return SHOAL_EINVAL;
     if (!err && zone->epoch_seen >= SH_REPLOG_EPOCH_MAX)
         return SHOAL_EFULL;
     uint32_t slots_max = sh_replog_slots_for(log->head.slot_bytes, config->bytes_max);
@@ -208,10 +218,16 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     zone->rest_max = config->rest_max;
     zone->owner = config->owner;
     zone->incarnation = config->incarnation;
+    if (zone->incarnation_seen < config->incarnation)
+        zone->incarnation_seen = config->incarnation;
+    log->status.zones += zone->is_dropped;
+    zone->is_dropped = false;
     zone->epoch = zone->epoch_seen + 1; /* the cleaner's entries have epoch 0 of an eon */
     zone->life = zone->epoch;
     zone->life_first = config->first;
     zone->slots_max = slots_max;
+    if (zone->flushes < sh_replog_flush_least(config->incarnation))
+        zone->flushes = sh_replog_flush_least(config->incarnation);
     zone->next_sequence = zone->handed = zone->durable = config->first;
     zone->wanted_handed = zone->wanted = config->first;
     zone->packed_handed = zone->packed_syncing = zone->packed_durable = config->first;
@@ -238,7 +254,7 @@ void sh_replog_zone_hand_settle(struct sh_replog_zone *zone)
     }
     if (!batch && handed < zone->packed_handed)
         handed = zone->packed_handed;
-    if (handed <= zone->handed || !is_added(zone))
+    if (handed <= zone->handed || !is_added(zone) || zone->is_dropping)
         return;
     SH_ASSERT(handed <= zone->next_sequence);
     if (zone->handed < zone->wanted_handed && handed >= zone->wanted_handed)
@@ -263,7 +279,7 @@ void sh_replog_zone_settle(struct sh_replog_zone *zone)
     }
     if (!batch && durable < zone->packed_durable)
         durable = zone->packed_durable;
-    if (durable == zone->durable || !is_added(zone))
+    if (durable == zone->durable || !is_added(zone) || zone->is_dropping)
         return;
     SH_ASSERT(durable > zone->durable && durable <= zone->handed);
     if (zone->durable < zone->wanted && durable >= zone->wanted)
@@ -291,6 +307,8 @@ uint64_t sh_replog_durable(const struct sh_replog_zone *zone)
 
 void sh_replog_hand(struct sh_replog_zone *zone)
 {
+    if (zone->is_dropping)
+        return;
     if (zone->wanted_handed <= zone->handed && zone->next_sequence > zone->handed)
         zone->log->waiting_handed++;
     zone->wanted_handed = zone->next_sequence;
@@ -299,6 +317,8 @@ void sh_replog_hand(struct sh_replog_zone *zone)
 
 void sh_replog_sync(struct sh_replog_zone *zone)
 {
+    if (zone->is_dropping)
+        return;
     if (zone->wanted <= zone->durable && zone->next_sequence > zone->durable)
         zone->log->waiting++;
     zone->wanted = zone->next_sequence;
@@ -446,6 +466,8 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
         return SHOAL_ETOOBIG;
     if (!is_next_piece(zone, write))
         return SHOAL_EINVAL;
+    if (zone->is_dropping)
+        return SHOAL_EBUSY;
     if (zone->is_ending)
         return SHOAL_EAGAIN;
     enum shoal_err err = zone->is_abandoning ? sh_replog_life_end(zone) : batch_for(zone, stored);
@@ -471,6 +493,8 @@ enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone)
 {
     if (zone->log->trouble)
         return SHOAL_EIO;
+    if (zone->is_dropping)
+        return SHOAL_EBUSY;
     if (!zone->chain_pieces)
         return SHOAL_OK;
     if (zone->epoch == SH_REPLOG_EPOCH_MAX)
@@ -493,6 +517,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     unsigned work = sh_disk_poll(log->config.disk, false);
     work += sh_replog_epochs_step(log);
     work += sh_replog_relieve(log);
+    work += sh_replog_drops_step(log); /* its mark goes before what else may be packed */
     work += sh_replog_primary_write(log);
     work += sh_replog_slots_write(log);
     work += sh_replog_sync_begin(log);
@@ -507,7 +532,7 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     if (log->trouble)
         return UINT64_MAX;
     uint64_t due = log->ready.count || log->pack_size || log->ending || log->load || log->clean ||
-                           log->to_clean
+                           log->to_clean || log->drops
                        ? log->now_ns
                        : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;
@@ -517,7 +542,7 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     if (log->written.count && log->written_ns + patience_ns < due)
         due = log->written_ns + patience_ns;
     uint64_t sync_patience_ns = log->is_sync_wanted ? 0 : log->config.linger_ns;
-    if (log->unsynced && log->unsynced_ns + sync_patience_ns < due)
+    if (sh_replog_packs_wait(log) && log->unsynced_ns + sync_patience_ns < due)
         due = log->unsynced_ns + sync_patience_ns;
     /* Where the last step could not do what is due, the log waits for the disk, which wakes its owner, or for room. */
     if (due > log->now_ns || !log->has_idled)

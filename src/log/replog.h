@@ -76,8 +76,9 @@ uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max);
 #define SH_REPLOG_SPARE_SLOTS 6
 
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
- * with `first`, which of one that is loaded is what was told; EINVAL else. bytes_max: what its log may take, rounded up to slots, and four more, which the log
- * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being loaded or read. EFULL: all epochs are used up. ENOSPC: the log has
+ * with `first`, which of one that is loaded is what was told; EINVAL else. One that was dropped needs a higher incarnation than it
+ * has had (EINVAL, while the log knows that: until it is closed), and may begin anywhere. bytes_max: what its log may take, rounded up to slots, and four more, which the log
+ * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being loaded, read or dropped. EFULL: all epochs are used up. ENOSPC: the log has
  * not so many. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
                                                   const struct sh_replog_zone_config *config,
@@ -92,7 +93,7 @@ struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id);
 /* Reads all slots of a zone that is not written to, in steps; calls `loaded` when that is done, from within one. end: the
  * sequence number before which all are there. ECORRUPT: so it is, but something that was on the disk can't be read, so that the zone
  * should get another replica. Until then the zone and arg stay.
- * EBUSY: a zone is being loaded, or this one is written to. ENOMEM. */
+ * EBUSY: a zone is being loaded, or this one is written to, or being dropped. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                    void (*loaded)(void *arg,
                                                                   struct sh_replog_zone *zone,
@@ -124,9 +125,27 @@ struct sh_replog_read {
 
 /* Loads a zone, as above, and then hands out all chunks that it has by the writes before `end`: each once, but pieces perhaps twice (a crash
  * may leave them so), nothing of chunks that were removed. All slots are read twice; thrice, where there are writes that do not count, or
- * rest_max was too little. Memory: two slots, 8 bytes a chunk of the range, 24 a chunk of the rest. Errors as above. */
+ * rest_max was too little. Memory: two slots, 8 bytes a chunk of the range, 24 a chunk of the rest. Errors as above: EBUSY, too, of a zone
+ * that is being dropped. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_read(struct sh_replog_zone *zone,
                                                    const struct sh_replog_read *read);
+
+/* Gives all of a zone away, whether it is written to or was only found. Nothing is appended to it from now on (EBUSY), and what no disk
+ * has yet goes. Calls `dropped` from within a step once neither a crash nor a start brings anything of it back; the zone must not be
+ * used any more then, nor found. After a crash before that all of it is there, or nothing. EIO, told by `dropped`: the log went out of
+ * service, and which of both is not known. EBUSY: it is being dropped already, or loaded, or read. EIO: out of service. ENOMEM. With these
+ * nothing has changed, and `dropped` is not called. Zones are dropped one after the other. */
+SHOAL_NODISCARD enum shoal_err
+sh_replog_zone_drop(struct sh_replog_zone *zone,
+                    void (*dropped)(void *arg, uint64_t id, enum shoal_err err), void *arg);
+
+/* Damage of a zone that its last load has found, and the cleaner since: it had been on the disk, and can't be read. */
+struct sh_replog_damage {
+    uint32_t slots;  /* with damage */
+    uint32_t slot;   /* the first that was found, and */
+    uint64_t offset; /* where it begins there, in the file */
+};
+struct sh_replog_damage sh_replog_zone_damage(const struct sh_replog_zone *zone);
 
 /* A write of a chunk, or of a piece of one, or its removal. */
 struct sh_replog_write {
@@ -150,14 +169,14 @@ size_t sh_replog_piece_max(const struct sh_replog *log);
 /* Appends a write, which has the zone's next sequence number. The pieces of a chunk come one after the other, nothing of the zone in
  * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory;
  * step, and try again. EFULL: all epochs are used up. ENOSPC: the zone has all slots that it may have, and what is in them is
- * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next, or the pieces are not as long as `total` says. EIO: the log is out of service. ENOMEM: the table of
+ * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next, or the pieces are not as long as `total` says. EIO: the log is out of service. EBUSY: the zone is being dropped. ENOMEM: the table of
  * versions can't grow. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
 
 /* Gives up a chunk of which some pieces were appended, but not all: it is what it was, as is what came with it, and the next write has its
  * number. Nothing happens where no piece is missing. The next write waits until an epoch has ended: EAGAIN. EFULL: all epochs are used up, and the pieces
- * that are missing may still come. ENOMEM, EIO. Nothing has changed then. */
+ * that are missing may still come. EBUSY: the zone is being dropped. ENOMEM, EIO. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone);
 
 /* The sequence number of the next write; those before which all writes are handed, and durable. A write is handed when a write
@@ -192,6 +211,7 @@ struct sh_replog_status {
     uint64_t syncs;
     uint64_t slots_cleaned, entries_kept, entries_dropped, marks_dropped; /* by the cleaner */
     uint64_t compactions;                                                 /* of version logs */
+    uint64_t zones_dropped;
     uint64_t damaged; /* slots that the cleaner found so; it leaves them, and their zones, alone */
     uint32_t zones, slots, slots_free;
 };

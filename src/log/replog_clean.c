@@ -35,7 +35,7 @@
 #define LIVES_EACH (SH_BLOCK_BYTES / SH_SPAN_HEAD_BYTES) /* are recorded in one block */
 #define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
 
-enum phase { LOADS_VERSIONS, COMPACTS, COPIES, SETTLES, RECORDS, ZEROES, SYNCS, IS_SYNCED };
+enum phase { LOADS_VERSIONS, COMPACTS, COPIES, SETTLES, RECORDS, GIVES };
 
 struct sh_replog_clean {
     struct sh_replog_zone *zone;
@@ -63,8 +63,7 @@ struct sh_replog_clean {
         since_next; /* of slots that are not of versions: the least, and the least but for one of those */
     uint64_t wanted;   /* sequence number before which all has to be durable */
     unsigned recorded; /* lives */
-    unsigned zeroed;
-    unsigned zeroing; /* operations */
+    struct sh_replog_giving giving;
     enum shoal_err err;
 };
 
@@ -88,7 +87,7 @@ void sh_replog_clean_free(struct sh_replog_clean *clean)
 /* Whether all of its slots have been cleaned one after the other since the last write, and not one was gained. */
 static bool is_solid(const struct sh_replog_zone *zone)
 {
-    return zone->is_damaged || zone->fruitless >= zone->slots.count;
+    return zone->is_damaged || zone->is_dropping || zone->fruitless >= zone->slots.count;
 }
 
 bool sh_replog_is_cleaned(const struct sh_replog_zone *zone)
@@ -320,10 +319,12 @@ static void slot_end(struct sh_replog_clean *clean)
 static void entries_end(struct sh_replog_clean *clean)
 {
     const struct sh_replog_walk *walk = &clean->walk;
+    uint32_t slot = clean->slots[clean->reader.next];
     bool was_synced = !slot_of(clean)->is_found;
     slot_end(clean);
     if (!walk->is_damaged && !(was_synced && walk->broken != SIZE_MAX))
         return;
+    sh_replog_damage_note(clean->zone, slot, walk);
     clean->zone->is_damaged = true;
     clean->zone->log->status.damaged++;
     clean->err = SHOAL_ECORRUPT;
@@ -366,13 +367,17 @@ static void tuples_step(struct sh_replog_clean *clean, const uint8_t *slot)
     const struct sh_replog *log = clean->zone->log;
     struct sh_bytes bytes =
         sh_bytes_make(slot + SH_SLOT_HEAD_BYTES, log->head.slot_bytes - SH_SLOT_HEAD_BYTES);
+    struct sh_log_slot_head head;
+    bool is_slot = sh_log_slot_get(slot, log->head.number, &head);
     for (unsigned i = 0; i < EACH_STEP && !clean->err; i++) {
         if (clean->tuple.first) {
             i += tuple_put(clean) / 100; /* a run takes its time */
         } else if (!clean->is_open ||
                    sh_version_reader_next(&clean->tuples, &clean->tuple) != SH_VERSION_TUPLE) {
             clean->is_open =
-                sh_version_piece_next(bytes, &clean->at, clean->zone->id, &clean->tuples);
+                is_slot &&
+                sh_version_piece_next(bytes, &clean->at, clean->zone->id,
+                                      sh_replog_flush_least(head.incarnation), &clean->tuples);
             if (clean->is_open)
                 continue;
             clean->at = 0;
@@ -649,55 +654,7 @@ static unsigned record(struct sh_replog_clean *clean)
     return 1;
 }
 
-/* --- Giving slots away ------------------------------------------------------------------------- */
-
-static void on_zeroed(struct sh_disk_op *done)
-{
-    struct sh_replog_op *op = done->arg;
-    op->log->clean->zeroing--;
-    (void)sh_replog_op_end(op);
-}
-
-static void on_synced(struct sh_disk_op *done)
-{
-    struct sh_replog_op *op = done->arg;
-    struct sh_replog_clean *clean = op->log->clean;
-    clean->zeroing--;
-    if (!sh_replog_op_end(op))
-        clean->phase = IS_SYNCED;
-}
-
-static bool go(struct sh_replog_clean *clean, const struct sh_disk_op *op)
-{
-    clean->zeroing++;
-    if (sh_replog_submit(clean->zone->log, NULL, op))
-        return true;
-    clean->zeroing--;
-    return false;
-}
-
-static unsigned zero_step(struct sh_replog_clean *clean)
-{
-    struct sh_replog *log = clean->zone->log;
-    unsigned work = 0;
-    while (clean->zeroed < clean->gone_count) {
-        const struct sh_disk_op op = {.kind = SH_DISK_WRITE,
-                                      .offset =
-                                          sh_log_slot_at(&log->head, clean->gone[clean->zeroed]),
-                                      .data = log->zeros,
-                                      .size = SH_SLOT_HEAD_BYTES,
-                                      .done = on_zeroed};
-        if (!go(clean, &op))
-            return work;
-        clean->zeroed++;
-        work++;
-    }
-    const struct sh_disk_op op = {.kind = SH_DISK_SYNC, .done = on_synced};
-    if (clean->zeroing || !go(clean, &op))
-        return work;
-    clean->phase = SYNCS;
-    return 1;
-}
+/* --- The end ------------------------------------------------------------------------------------ */
 
 /* Slots that the cleaner has taken for what survived, and for a compaction. */
 static unsigned slots_taken(const struct sh_replog_clean *clean)
@@ -768,14 +725,15 @@ static unsigned phase_step(struct sh_replog_clean *clean)
     case RECORDS:
         if (clean->on_their_way)
             return 0;
-        clean->phase = ZEROES;
+        clean->phase = GIVES;
+        clean->giving = (struct sh_replog_giving){.log = clean->zone->log,
+                                                  .slots = clean->gone,
+                                                  .count = clean->gone_count,
+                                                  .block = clean->zone->log->zeros};
         return 1;
-    case ZEROES:
-        return zero_step(clean);
-    case SYNCS:
-        return 0;
-    case IS_SYNCED:
-        return end(clean->zone->log, true);
+    case GIVES:
+        return clean->giving.is_synced ? end(clean->zone->log, true)
+                                       : sh_replog_giving_step(&clean->giving);
     }
     SH_ASSERT(!"a phase");
     return 0;
@@ -791,10 +749,10 @@ unsigned sh_replog_clean_step(struct sh_replog *log)
     if (clean->zone->is_ending) /* its table can't be asked now */
         return 0;
     if (!clean->err)
-        clean->err = sh_replog_reader_err(&clean->reader);
+        clean->err = clean->zone->is_dropping ? SHOAL_EBUSY : sh_replog_reader_err(&clean->reader);
     if (!clean->err)
         return phase_step(clean);
-    if (sh_replog_reader_is_busy(&clean->reader) || clean->on_their_way || clean->zeroing)
+    if (sh_replog_reader_is_busy(&clean->reader) || clean->on_their_way || clean->giving.in_flight)
         return 0;
     return end(log, false);
 }

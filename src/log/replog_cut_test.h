@@ -34,6 +34,13 @@ static void cut_close(struct sh_disk *disk, int file)
     (void)disk, (void)file;
 }
 
+static enum shoal_err cut_size(struct sh_disk *disk, int file, uint64_t *bytes_out)
+{
+    (void)file;
+    *bytes_out = cut_of(disk)->size;
+    return SHOAL_OK;
+}
+
 static enum shoal_err cut_submit(struct sh_disk *disk, struct sh_disk_op *op)
 {
     struct cut *cut = cut_of(disk);
@@ -115,6 +122,7 @@ static struct sh_disk *cut_create(size_t room)
 {
     static const struct sh_disk_ops ops = {.open = cut_open,
                                            .close = cut_close,
+                                           .size = cut_size,
                                            .submit = cut_submit,
                                            .poll = cut_poll,
                                            .destroy = cut_destroy};

@@ -77,6 +77,26 @@ struct sh_replog_lives {
     unsigned count, room;
 };
 
+/* Zones that were dropped, by what a file says. */
+struct sh_replog_marks {
+    /* All that the file has of that zone up to that incarnation does not count. */
+    struct sh_replog_dropped {
+        uint64_t zone;
+        uint32_t incarnation;
+        uint32_t slot; /* whose head says so; SH_SLOT_NONE: the primary log does */
+    } * marks;
+    unsigned count, room;
+};
+
+/* Places of writes that are there, of a life (sh_replog_place); in no order. */
+struct sh_replog_ranges {
+    struct sh_replog_range {
+        uint64_t first, end;
+        uint16_t life;
+    } * ranges;
+    size_t count, room;
+};
+
 struct sh_replog_zone {
     struct sh_replog *log;
     struct sh_replog_zone *next; /* in its bucket */
@@ -86,9 +106,13 @@ struct sh_replog_zone {
     uint16_t life; /* as spans say */
     uint64_t life_first;
     uint32_t incarnation;
+    uint32_t incarnation_seen;    /* the highest that the file has of it */
+    bool is_dropping;             /* nothing more of it is written, but that it is dropped */
+    bool is_dropped;              /* the log has nothing of it; only incarnation_seen counts */
     struct sh_replog_lives lives; /* that are known, this one too */
     uint64_t end;                 /* of a loaded one: the number before which all is there */
     bool is_damaged;              /* something that was on the disk can't be read */
+    struct sh_replog_damage damage;
     /* A chunk of which some pieces were appended, but not all. */
     uint64_t chain_chunk;
     uint16_t chain_next, chain_pieces;  /* chain_pieces 0: there is none */
@@ -142,6 +166,7 @@ struct sh_replog_op {
     struct sh_replog *log;
     struct sh_replog_batch *batch;     /* NULL: of the primary log, or a sync */
     struct sh_replog_reading *reading; /* NULL: it is no read */
+    struct sh_replog_giving *giving;   /* of one that gives slots away */
     struct sh_replog_op *next;         /* free */
     struct iovec pieces[SH_REPLOG_PIECES];
 };
@@ -175,9 +200,9 @@ struct sh_replog {
     uint64_t written_ns;     /* when the first of them was */
     uint32_t waiting;        /* zones for which somebody waits until something is durable */
     uint32_t waiting_handed; /* or handed */
-    /* Zones with packs that were handed, and are not synced: since when, and of which zones a sync is under way. */
+    /* Zones with packs that were handed, and are not synced; and of which zones a sync is under way. */
     struct sh_replog_zone *unsynced, *syncing_zones;
-    uint64_t unsynced_ns;
+    uint64_t unsynced_ns; /* since when packs wait for a sync (sh_replog_packs_wait) */
     bool
         is_sync_wanted; /* somebody waits for what is not synced, and was handed since the last sync began */
     struct sh_replog_op ops[SH_REPLOG_OPS], *free_ops;
@@ -193,14 +218,20 @@ struct sh_replog {
     struct sh_replog_clean *clean; /* of the zone that is being cleaned; NULL: none is */
     uint8_t *zeros;                /* a block */
     uint32_t lap_since[4]; /* seconds: when this lap of the primary log began, and those before */
-    struct sh_replog_load *load; /* of the zone that is being loaded; NULL: none is */
+    struct sh_replog_load *load;               /* of the zone that is being loaded; NULL: none is */
+    struct sh_replog_drop *drops, **drops_end; /* of zones that are dropped, one after the other */
+    struct sh_replog_marks marks;              /* while the log is opened */
     /* The primary log. */
     uint8_t *pack; /* SH_REPLOG_PACK_BYTES, aligned */
     struct sh_replog_packed *in_pack;
     unsigned in_pack_count;
-    size_t pack_size; /* of one that waits for the disk; 0: there is none */
+    size_t pack_size;       /* of one that waits for the disk; 0: there is none */
+    bool pack_is_mark;      /* that one */
+    uint8_t *primary_marks; /* a bit for each block of the ring in which a mark lies */
     bool is_packing;
     uint64_t primary_at; /* where the next pack goes, in blocks ever written */
+    /* Packs before that are handed; covered by a sync that has begun; on the disk. In such blocks. */
+    uint64_t packs_handed, packs_syncing, packs_synced;
     uint32_t lap;
     struct sh_replog_status status;
 };
@@ -263,6 +294,30 @@ void sh_replog_lives_forget(struct sh_replog_zone *zone);
 /* The number from which on what a life wrote does not count; UINT64_MAX: all of it does. */
 uint64_t sh_replog_lives_end(const struct sh_replog_lives *lives, uint16_t life);
 
+/* --- Which numbers are there (replog_ranges.c) ------------------------------------------------- */
+
+/* Adds some; those of a span that was empty are none. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_ranges_add(struct sh_replog_ranges *ranges,
+                                                    const struct sh_replog_range *range);
+/* The number before which all are there: those that the heads of spans tell of, and what follows without a gap. What does not
+ * count of a life is not there, nor is a write of which a piece is missing. Sorts the ranges. */
+uint64_t sh_replog_ranges_whole(struct sh_replog_ranges *ranges,
+                                const struct sh_replog_lives *lives);
+/* Whether there are some from that number on, or that do not count of their life. */
+bool sh_replog_ranges_have_behind(const struct sh_replog_ranges *ranges,
+                                  const struct sh_replog_lives *lives, uint64_t end);
+
+/* --- What the primary log has (replog_ring.c) --------------------------------------------------- */
+
+/* All spans of the bytes of a file's primary log, of any lap. */
+struct sh_scan sh_replog_ring_scan(const struct sh_log_file *file, const uint8_t *ring);
+/* The last lap; 0: there is none. A start reads that, and the one before. */
+uint32_t sh_replog_ring_last(const struct sh_log_file *file, const uint8_t *ring);
+/* Which zones were dropped, by what a start reads. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_ring_marks(const struct sh_log_file *file,
+                                                    const uint8_t *ring,
+                                                    struct sh_replog_marks *marks);
+
 /* --- Walking over a slot's entries (replog_walk.c) --------------------------------------------- */
 
 /* Whether the entry is the last one with its number. */
@@ -291,12 +346,18 @@ struct sh_replog_walk {
     bool is_void;           /* the last entry does not count */
     size_t
         broken; /* from where on something could not be read, behind the slot's head; SIZE_MAX: nothing */
-    bool is_damaged; /* and it had been on the disk */
+    size_t broken_last; /* the same of the last such place */
+    unsigned breaks;    /* such places */
+    size_t sound;       /* before it all had been on the disk, by the spans that were read */
+    bool is_damaged;    /* what is broken had been */
 };
 
 /* Over the bytes of a slot with its head, which stay until the end. */
 void sh_replog_walk_begin(struct sh_replog_walk *walk, const struct sh_replog_lives *lives,
                           const uint8_t *slot, size_t size, uint64_t use);
+/* The same over a primary log, of all laps; places are counted from its beginning, and nothing is said of damage. */
+void sh_replog_walk_ring(struct sh_replog_walk *walk, const struct sh_log_file *file,
+                         const uint8_t *ring);
 enum sh_replog_walked {
     SH_REPLOG_WALKED_HEAD, /* a span begins */
     SH_REPLOG_WALKED_ENTRY,
@@ -305,6 +366,10 @@ enum sh_replog_walked {
 };
 enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
                                           struct sh_replog_entry *entry_out);
+
+/* That a walk over that slot of the zone has found damage. */
+void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
+                           const struct sh_replog_walk *walk);
 
 /* --- Reading slots (replog_reader.c) ----------------------------------------------------------- */
 
@@ -341,6 +406,30 @@ static inline unsigned sh_replog_entry_share(const struct sh_replog_entry *entry
 {
     return (unsigned)(sh_replog_entry_stored(entry) / 128);
 }
+
+/* --- Giving slots away (replog_give.c) --------------------------------------------------------- */
+
+struct sh_replog_giving {
+    struct sh_replog *log;
+    const uint32_t *slots; /* borrowed; one at least */
+    unsigned count;
+    const uint8_t *block; /* that is written over their heads; borrowed */
+    unsigned written, in_flight;
+    bool is_synced;
+};
+
+/* Does some of it; returns how much. The slots are free once is_synced says that it is over. */
+unsigned sh_replog_giving_step(struct sh_replog_giving *giving);
+
+/* --- Dropping a zone (replog_drop.c) ----------------------------------------------------------- */
+
+/* That was found. ENOMEM. */
+enum shoal_err sh_replog_marks_add(struct sh_replog_marks *marks,
+                                   const struct sh_replog_dropped *dropped);
+bool sh_replog_marks_have(const struct sh_replog_marks *marks, uint64_t zone, uint32_t incarnation);
+unsigned sh_replog_drops_step(struct sh_replog *log);
+/* No operation is in flight. */
+void sh_replog_drops_free(struct sh_replog *log);
 
 /* --- Loading a zone (replog_load.c) ------------------------------------------------------------ */
 
@@ -396,6 +485,13 @@ unsigned sh_replog_clean_step(struct sh_replog *log);
 /* No operation is in flight. NULL is allowed. */
 void sh_replog_clean_free(struct sh_replog_clean *clean);
 
+/* Flushes are numbered within an incarnation: what a slot has of a former use by the zone's version log, from before it was dropped, is
+ * of a lower one, or its epochs would pass for new ones. */
+static inline uint64_t sh_replog_flush_least(uint32_t incarnation)
+{
+    return (uint64_t)incarnation << 32;
+}
+
 /* --- Epochs (replog_epoch.c) ------------------------------------------------------------------- */
 
 #define SH_REPLOG_EPOCH_MAX 0x7fff
@@ -415,6 +511,11 @@ enum shoal_err sh_replog_versions_go(struct sh_replog_zone *zone);
 
 /* Writes what is fresh, if it is time. */
 unsigned sh_replog_primary_write(struct sh_replog *log);
+/* Writes a span without entries as a pack of its own, behind all that was packed; false: not now. It is on the disk once
+ * packs_synced is above *at_out. */
+bool sh_replog_primary_mark(struct sh_replog *log, const struct sh_span *span, uint64_t *at_out);
+/* Whether there are packs that were handed, and that no sync covers which has begun. */
+bool sh_replog_packs_wait(const struct sh_replog *log);
 /* A sync begins, or has ended well, which covers all packs that were handed before. */
 void sh_replog_packs_sync_begin(struct sh_replog *log);
 void sh_replog_packs_synced(struct sh_replog *log);

@@ -5,7 +5,6 @@
 #include "log/replog_load_int.h"
 
 #define ENTRIES_EACH 2000 /* looked at in a step */
-#define SEQUENCE_MAX (UINT64_C(1) << 47)
 
 void sh_replog_load_free(struct sh_replog_load *load)
 {
@@ -13,7 +12,7 @@ void sh_replog_load_free(struct sh_replog_load *load)
         return;
     sh_replog_reader_end(&load->reader);
     free(load->slots);
-    free(load->ranges);
+    free(load->ranges.ranges);
     sh_currents_destroy(load->currents);
     free(load);
 }
@@ -21,7 +20,8 @@ void sh_replog_load_free(struct sh_replog_load *load)
 enum shoal_err sh_replog_load_make(struct sh_replog_zone *zone, struct sh_replog_load **load_out)
 {
     struct sh_replog *log = zone->log;
-    if (log->load || zone->versions)
+    SH_ASSERT(!zone->is_dropped);
+    if (log->load || zone->versions || zone->is_dropping)
         return SHOAL_EBUSY;
     struct sh_replog_load *load = calloc(1, sizeof *load);
     if (!load)
@@ -53,6 +53,7 @@ void sh_replog_load_begin(struct sh_replog_load *load)
 {
     pass_begin(load, SH_REPLOG_LOADS);
     load->zone->log->load = load;
+    load->zone->damage = (struct sh_replog_damage){.slots = 0};
 }
 
 enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
@@ -78,28 +79,6 @@ bool sh_replog_is_loading(const struct sh_replog_zone *zone)
 
 /* --- Looking through --------------------------------------------------------------------------- */
 
-static enum shoal_err range_add(struct sh_replog_load *load, const struct sh_replog_range *range)
-{
-    struct sh_replog_range *last =
-        load->ranges_count ? &load->ranges[load->ranges_count - 1] : NULL;
-    if (range->first == range->end)
-        return SHOAL_OK;
-    if (last && last->end == range->first && last->life == range->life) {
-        last->end = range->end;
-        return SHOAL_OK;
-    }
-    if (load->ranges_count == load->ranges_room) {
-        size_t room = load->ranges_room ? 2 * load->ranges_room : 64;
-        struct sh_replog_range *ranges = realloc(load->ranges, room * sizeof *ranges);
-        if (!ranges)
-            return SHOAL_ENOMEM;
-        load->ranges = ranges;
-        load->ranges_room = room;
-    }
-    load->ranges[load->ranges_count++] = *range;
-    return SHOAL_OK;
-}
-
 /* Begins with a slot; false: it is not one of the zone's, as its head was never written. */
 static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const uint8_t *bytes)
 {
@@ -113,6 +92,7 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
     if (is_known)
         load->walk.end = load->end;
     load->at = 0;
+    load->flush_least = sh_replog_flush_least(head.incarnation);
     return true;
 }
 
@@ -142,9 +122,12 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
     case SH_REPLOG_WALKED_SPAN:
         sh_replog_learn_entry(load, NULL);
         if (load->has_numbers && load->phase == SH_REPLOG_LOADS)
-            err = range_add(load, &(struct sh_replog_range){walk->from, walk->to, span->life});
+            err = sh_replog_ranges_add(&load->ranges,
+                                       &(struct sh_replog_range){walk->from, walk->to, span->life});
         break;
     case SH_REPLOG_WALKED_END:
+        if (walk->is_damaged && load->phase == SH_REPLOG_LOADS)
+            sh_replog_damage_note(load->zone, load->slots[load->reader.next], walk);
         load->is_damaged |= walk->is_damaged;
         return false;
     }
@@ -169,8 +152,8 @@ static bool tuple_next(struct sh_replog_load *load, unsigned *work)
         return true;
     }
     struct sh_replog_zone *zone = load->zone;
-    load->is_reading =
-        sh_version_piece_next(load->walk.scan.bytes, &load->at, zone->id, &load->tuples);
+    load->is_reading = sh_version_piece_next(load->walk.scan.bytes, &load->at, zone->id,
+                                             load->flush_least, &load->tuples);
     if (load->is_reading && load->tuples.piece.flush >= zone->flushes)
         zone->flushes = load->tuples.piece.flush + 1;
     return load->is_reading;
@@ -213,65 +196,20 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
 
 /* --- The end ----------------------------------------------------------------------------------- */
 
-static int by_first(const void *a, const void *b)
+/* What there is of the zone, and up to where it counts, is known. */
+static void settle(struct sh_replog_load *load)
 {
-    uint64_t one = ((const struct sh_replog_range *)a)->first,
-             other = ((const struct sh_replog_range *)b)->first;
-    return one < other ? -1 : one > other;
-}
-
-/* The place before which what a life wrote counts. */
-static uint64_t life_end(const struct sh_replog_lives *lives, uint16_t life)
-{
-    uint64_t end = sh_replog_lives_end(lives, life);
-    return end < SEQUENCE_MAX ? sh_replog_place(end, 0) : UINT64_MAX;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-/* The number before which all are there: those that the heads of spans tell of, and what follows without a gap. What does not
- * count of a life is not there, nor is a write of which a piece is missing. */
-static uint64_t whole(struct sh_replog_load *load)
-{
-    const struct sh_replog_lives *lives = &load->zone->lives;
-    uint64_t end = 0;
-    for (unsigned i = 0; i < lives->count; i++) {
-        const struct sh_replog_life *life = &lives->lives[i];
-        uint64_t its = least(sh_replog_place(life->whole, 0), life_end(lives, life->life));
-        end = its > end ? its : end;
-    }
-    if (load->ranges_count)
-        qsort(load->ranges, load->ranges_count, sizeof *load->ranges, by_first);
-    for (size_t i = 0; i < load->ranges_count && load->ranges[i].first <= end; i++) {
-        uint64_t its = least(load->ranges[i].end, life_end(lives, load->ranges[i].life));
-        end = its > end ? its : end;
-    }
-    return end >> 16;
+    struct sh_replog_zone *zone = load->zone;
+    load->end = zone->end = sh_replog_ranges_whole(&load->ranges, &load->zone->lives);
+    zone->is_loaded = true;
+    zone->is_damaged = load->is_damaged;
+    zone->epoch_seen = load->epoch;
 }
 
 /* Whether something is there that does not count: its versions were learned. */
 static bool has_void(const struct sh_replog_load *load)
 {
-    const struct sh_replog_lives *lives = &load->zone->lives;
-    for (size_t i = 0; i < load->ranges_count; i++) {
-        uint64_t end = least(sh_replog_place(load->end, 0), life_end(lives, load->ranges[i].life));
-        if (load->ranges[i].end > end)
-            return true;
-    }
-    return false;
-}
-
-/* What there is of the zone, and up to where it counts, is known. */
-static void settle(struct sh_replog_load *load)
-{
-    struct sh_replog_zone *zone = load->zone;
-    load->end = zone->end = whole(load);
-    zone->is_loaded = true;
-    zone->is_damaged = load->is_damaged;
-    zone->epoch_seen = load->epoch;
+    return sh_replog_ranges_have_behind(&load->ranges, &load->zone->lives, load->end);
 }
 
 /* A pass is over; true: another one begins. */
@@ -300,7 +238,7 @@ static void finish(struct sh_replog *log, struct sh_replog_load *load)
         err = SHOAL_ECORRUPT;
     log->load = NULL;
     if (load->end == UINT64_MAX)
-        load->end = whole(load);
+        load->end = sh_replog_ranges_whole(&load->ranges, &load->zone->lives);
     if (load->read.take)
         load->read.done(load->read.arg, zone, load->end, err);
     else

@@ -11,12 +11,6 @@
 #include "log/replog_int.h"
 #include "log/version_log.h"
 
-/* Places of writes that are there, of a life (sh_replog_place). */
-struct sh_replog_range {
-    uint64_t first, end;
-    uint16_t life;
-};
-
 /* The version of a chunk that an entry tells. */
 struct sh_replog_told {
     uint64_t chunk; /* 0: none */
@@ -37,11 +31,11 @@ struct sh_replog_load {
     struct sh_replog_walk walk;
     bool is_damaged;
     size_t at;                       /* in a slot of versions */
+    uint64_t flush_least;            /* there */
     struct sh_version_reader tuples; /* of a piece, if is_reading */
     bool is_reading;
     struct sh_version_tuple tuple; /* what is left of one that is learned; first 0: nothing */
-    struct sh_replog_range *ranges;
-    size_t ranges_count, ranges_room;
+    struct sh_replog_ranges ranges;
     uint16_t epoch;
     uint64_t end; /* behind LOADS: the number from which on nothing counts */
     enum shoal_err err;

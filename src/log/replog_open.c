@@ -14,54 +14,35 @@
 
 /* --- The disk, waiting ------------------------------------------------------------------------- */
 
-static void on_done(struct sh_disk_op *op)
-{
-    *(bool *)op->arg = true;
-}
-
-/* Carries out an operation; how many bytes in *done_out, which may be NULL. */
-static enum shoal_err carry_out(struct sh_replog *log, struct sh_disk_op op, size_t *done_out)
-{
-    bool is_done = false;
-    op.file = log->file;
-    op.done = on_done;
-    op.arg = &is_done;
-    enum shoal_err err;
-    while ((err = sh_disk_submit(log->config.disk, &op)) == SHOAL_EAGAIN)
-        (void)sh_disk_poll(log->config.disk, true);
-    if (err)
-        return err;
-    while (!is_done)
-        (void)sh_disk_poll(log->config.disk, true);
-    if (done_out)
-        *done_out = op.done_bytes;
-    return op.err;
-}
-
 /* Reads so many bytes; what the file does not have is zero. */
 static enum shoal_err read_at(struct sh_replog *log, uint64_t offset, uint8_t *into, size_t size)
 {
-    size_t done;
-    enum shoal_err err = carry_out(
-        log,
-        (struct sh_disk_op){.kind = SH_DISK_READ, .offset = offset, .data = into, .size = size},
-        &done);
+    struct sh_disk_op op = {
+        .kind = SH_DISK_READ, .file = log->file, .offset = offset, .data = into, .size = size};
+    enum shoal_err err = sh_disk_do(log->config.disk, &op);
     if (!err)
-        memset(into + done, 0, size - done);
+        memset(into + op.done_bytes, 0, size - op.done_bytes);
     return err;
+}
+
+/* A write of that kind. */
+static enum shoal_err write_as(struct sh_replog *log, enum sh_disk_kind kind, uint64_t offset,
+                               uint8_t *from, size_t size)
+{
+    struct sh_disk_op op = {
+        .kind = kind, .file = log->file, .offset = offset, .data = from, .size = size};
+    return sh_disk_do(log->config.disk, &op);
 }
 
 static enum shoal_err write_at(struct sh_replog *log, uint64_t offset, uint8_t *from, size_t size)
 {
-    return carry_out(
-        log,
-        (struct sh_disk_op){.kind = SH_DISK_WRITE, .offset = offset, .data = from, .size = size},
-        NULL);
+    return write_as(log, SH_DISK_WRITE, offset, from, size);
 }
 
 static enum shoal_err sync(struct sh_replog *log, enum sh_disk_kind kind)
 {
-    return carry_out(log, (struct sh_disk_op){.kind = kind}, NULL);
+    struct sh_disk_op op = {.kind = kind, .file = log->file};
+    return sh_disk_do(log->config.disk, &op);
 }
 
 /* --- The file ---------------------------------------------------------------------------------- */
@@ -133,6 +114,8 @@ static enum shoal_err slot_found(struct sh_replog *log, uint32_t number,
         sh_replog_zone_make(log, head->zone, head->owner, head->incarnation, &zone);
     if (err)
         return err;
+    if (zone->incarnation_seen < head->incarnation)
+        zone->incarnation_seen = head->incarnation;
     sh_log_slots_find(&log->slots, &zone->slots, number, head);
     return SHOAL_OK;
 }
@@ -145,29 +128,68 @@ static void versions_bound(struct sh_replog *log)
         log->config.versions_max /= 2;
 }
 
-/* Reads the heads of all slots. */
+static enum shoal_err head_read(struct sh_replog *log, uint32_t slot,
+                                struct sh_log_slot_head *head_out, bool *is_used_out)
+{
+    enum shoal_err err =
+        read_at(log, sh_log_slot_at(&log->head, slot), log->pack, SH_SLOT_HEAD_BYTES);
+    *is_used_out = !err && sh_log_slot_get(log->pack, log->head.number, head_out);
+    return err;
+}
+
+static enum shoal_err head_zero(struct sh_replog *log, uint32_t slot)
+{
+    return write_at(log, sh_log_slot_at(&log->head, slot), log->zeros, SH_SLOT_HEAD_BYTES);
+}
+
+/* Without a primary log: finds slots whose heads are marks of zones that were being dropped. */
+static enum shoal_err marks_find(struct sh_replog *log)
+{
+    enum shoal_err err = SHOAL_OK;
+    for (uint32_t i = 0; !err && i < log->head.slots; i++) {
+        struct sh_log_slot_head head;
+        bool is_used;
+        err = head_read(log, i, &head, &is_used);
+        if (!err && is_used && head.kind == SH_SLOT_DROPPED)
+            err = sh_replog_marks_add(&log->marks,
+                                      &(struct sh_replog_dropped){head.zone, head.incarnation, i});
+    }
+    return err;
+}
+
+/* All slots of zones that were dropped have gone: their marks go. */
+static enum shoal_err marks_zero(struct sh_replog *log)
+{
+    enum shoal_err err = sync(log, SH_DISK_SYNC);
+    for (unsigned i = 0; !err && i < log->marks.count; i++) {
+        if (log->marks.marks[i].slot != SH_SLOT_NONE)
+            err = head_zero(log, log->marks.marks[i].slot);
+    }
+    return err ? err : sync(log, SH_DISK_SYNC);
+}
+
+/* Reads the heads of all slots. Those of zones that were dropped are zeroed: there was a crash before that was done. */
 static enum shoal_err slots_read(struct sh_replog *log)
 {
     enum shoal_err err = sh_log_slots_create(&log->slots, log->head.slots, log->head.slot_bytes);
     for (uint32_t i = 0; !err && i < log->head.slots; i++) {
         struct sh_log_slot_head head;
-        err = read_at(log, sh_log_slot_at(&log->head, i), log->pack, SH_SLOT_HEAD_BYTES);
-        if (!err && sh_log_slot_get(log->pack, log->head.number, &head))
-            err = slot_found(log, i, &head);
+        bool is_used;
+        err = head_read(log, i, &head, &is_used);
+        if (err || !is_used || head.kind == SH_SLOT_DROPPED)
+            continue;
+        err = sh_replog_marks_have(&log->marks, head.zone, head.incarnation)
+                  ? head_zero(log, i)
+                  : slot_found(log, i, &head);
     }
+    if (!err && log->marks.count)
+        err = marks_zero(log);
     if (!err)
         sh_log_slots_begin(&log->slots);
     return err;
 }
 
 /* --- The primary log --------------------------------------------------------------------------- */
-
-static struct sh_scan scan_of(const struct sh_replog *log, const uint8_t *bytes)
-{
-    size_t size = (size_t)log->head.primary_blocks * SH_BLOCK_BYTES;
-    return (struct sh_scan){
-        .bytes = sh_bytes_make(bytes, size), .use = log->head.number, .mask = SECRET};
-}
 
 /* Sends what is being filled, the oldest first, and waits until there is room again. Of a zone, or of all: NULL. */
 static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone)
@@ -226,6 +248,8 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
         return err;
     struct sh_replog_entry entry, with;
     bool has_with = false;
+    if (zone->incarnation_seen < span->incarnation)
+        zone->incarnation_seen = span->incarnation;
     if (zone->durable < span->whole)
         zone->durable = span->whole;
     zone->incarnation = span->incarnation;
@@ -257,28 +281,16 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
 /* All spans of a lap. */
 static enum shoal_err lap_again(struct sh_replog *log, const uint8_t *bytes, uint32_t lap)
 {
-    struct sh_scan scan = scan_of(log, bytes);
+    struct sh_scan scan = sh_replog_ring_scan(&log->head, bytes);
     struct sh_span span;
     struct sh_reader entries;
     enum shoal_err err = SHOAL_OK;
     while (!err && sh_scan_next(&scan, &span, &entries)) {
-        if ((uint32_t)span.use == lap && span.zone)
+        if ((uint32_t)span.use == lap && span.zone && span.life &&
+            !sh_replog_marks_have(&log->marks, span.zone, span.incarnation))
             err = span_again(log, &span, &entries);
     }
     return err;
-}
-
-static uint32_t lap_last(const struct sh_replog *log, const uint8_t *bytes)
-{
-    struct sh_scan scan = scan_of(log, bytes);
-    struct sh_span span;
-    struct sh_reader entries;
-    uint32_t last = 0;
-    while (sh_scan_next(&scan, &span, &entries)) {
-        if ((uint32_t)span.use > last)
-            last = (uint32_t)span.use;
-    }
-    return last;
 }
 
 /* Begins a lap with an empty span, which is all that the next start finds unless something is written behind it: what was read
@@ -288,33 +300,20 @@ static enum shoal_err lap_mark(struct sh_replog *log)
     const struct sh_span span = {.use = (log->head.number & SECRET) | log->lap};
     memset(log->pack, 0, SH_BLOCK_BYTES);
     sh_span_put(&span, log->pack);
-    log->primary_at = 1;
-    return carry_out(log,
-                     (struct sh_disk_op){.kind = SH_DISK_WRITE_SYNC,
-                                         .offset = sh_log_primary_at(),
-                                         .data = log->pack,
-                                         .size = SH_BLOCK_BYTES},
-                     NULL);
+    log->primary_at = log->packs_handed = log->packs_syncing = log->packs_synced = 1;
+    return write_as(log, SH_DISK_WRITE_SYNC, sh_log_primary_at(), log->pack, SH_BLOCK_BYTES);
 }
 
 /* What is in the primary log goes to slots, and the next lap begins at its beginning. What is left of the lap before
  * the last one is older than the last one. */
-static enum shoal_err primary_read(struct sh_replog *log)
+static enum shoal_err primary_again(struct sh_replog *log, const uint8_t *bytes)
 {
-    size_t size = (size_t)log->head.primary_blocks * SH_BLOCK_BYTES;
-    uint8_t *bytes = size ? aligned_alloc(SH_BLOCK_BYTES, size) : NULL;
-    if (!size || !bytes)
-        return size ? SHOAL_ENOMEM : SHOAL_OK;
-    log->waiting++; /* this does */
-    enum shoal_err err = read_at(log, sh_log_primary_at(), bytes, size);
-    if (!err) {
-        uint32_t last = lap_last(log, bytes);
-        log->lap = last + 2; /* what is read now is of none that counts later */
-        err = last ? lap_again(log, bytes, last - 1) : SHOAL_OK;
-        if (!err)
-            err = lap_again(log, bytes, last);
-    }
-    free(bytes);
+    uint32_t last = sh_replog_ring_last(&log->head, bytes);
+    log->waiting++;      /* this does */
+    log->lap = last + 2; /* what is read now is of none that counts later */
+    enum shoal_err err = last ? lap_again(log, bytes, last - 1) : SHOAL_OK;
+    if (!err)
+        err = lap_again(log, bytes, last);
     if (!err)
         err = relieve(log, NULL);
     if (!err)
@@ -323,6 +322,26 @@ static enum shoal_err primary_read(struct sh_replog *log)
     for (uint32_t i = 0; i < log->slots.count; i++)
         log->slots.slots[i].is_closed = true;
     log->waiting--;
+    return err;
+}
+
+/* Finds which slots are whose, and what only the primary log has. */
+static enum shoal_err contents_read(struct sh_replog *log)
+{
+    size_t size = (size_t)log->head.primary_blocks * SH_BLOCK_BYTES;
+    uint8_t *bytes = size ? aligned_alloc(SH_BLOCK_BYTES, size) : NULL;
+    log->primary_marks = calloc(log->head.primary_blocks / 8 + 1, 1);
+    enum shoal_err err = !log->primary_marks || (size && !bytes) ? SHOAL_ENOMEM : SHOAL_OK;
+    if (!err && size)
+        err = read_at(log, sh_log_primary_at(), bytes, size);
+    if (!err)
+        err = size ? sh_replog_ring_marks(&log->head, bytes, &log->marks) : marks_find(log);
+    if (!err)
+        err = slots_read(log);
+    if (!err && size)
+        err = primary_again(log, bytes);
+    free(bytes);
+    log->marks.count = 0; /* it has been seen to */
     return err;
 }
 
@@ -360,6 +379,7 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
     log->now_ns = now_ns;
     log->ending_end = &log->ending;
     log->to_clean_end = &log->to_clean;
+    log->drops_end = &log->drops;
     log->fresh.kind = SH_REPLOG_BY_AGE;
     log->primary.kind = SH_REPLOG_BY_PRIMARY;
     log->ready.kind = log->written.kind = log->syncing.kind = SH_REPLOG_BY_STATE;
@@ -368,10 +388,8 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
         err = file_open(log);
     if (!err) {
         versions_bound(log);
-        err = is_buffer_enough(log) ? slots_read(log) : SHOAL_EINVAL;
+        err = is_buffer_enough(log) ? contents_read(log) : SHOAL_EINVAL;
     }
-    if (!err)
-        err = primary_read(log);
     if (err) {
         sh_replog_close(log);
         return err;
@@ -413,6 +431,7 @@ void sh_replog_close(struct sh_replog *log)
         continue;
     sh_replog_load_free(log->load);
     sh_replog_clean_free(log->clean);
+    sh_replog_drops_free(log);
     batches_free(log);
     zones_free(log);
     if (log->is_open)
@@ -420,6 +439,7 @@ void sh_replog_close(struct sh_replog *log)
     sh_log_slots_destroy(&log->slots);
     sh_blocks_destroy(log->blocks);
     free(log->in_pack);
+    free(log->primary_marks);
     free(log->piece);
     free(log->zeros);
     free(log->pack);

@@ -529,10 +529,17 @@ static void test_damage_head(void **state)
         err = append_or_say(0, 500 + i % 20, i, 1000);
     assert_int_equal(err, SHOAL_ENOSPC);
     assert_int_equal(status().damaged, 1);
+    struct sh_replog_damage damage = sh_replog_zone_damage(rig.zones[0].zone);
+    assert_int_equal(damage.slots, 1);
+    assert_int_equal(damage.slot, 0);
+    assert_int_equal(damage.offset, slots_at() + 4096);
     rig_sync(&rig, 1);
     shut();
     rig_open(&rig);
     assert_int_equal(rig_load(&rig, 0).err, SHOAL_ECORRUPT);
+    damage = sh_replog_zone_damage(sh_replog_zone_find(rig.log, rig_zone_id(0)));
+    assert_int_equal(damage.slots, 1);
+    assert_int_equal(damage.offset, slots_at() + 4096);
     static struct rig found;
     rig_read_all(rig.config.disk, &found);
     unsigned missing = 0;

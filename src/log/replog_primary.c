@@ -2,6 +2,8 @@
 #include "base/assert.h"
 #include "log/replog_int.h"
 
+#define PACK_BLOCKS (SH_REPLOG_PACK_BYTES / SH_BLOCK_BYTES)
+
 /* Uses of the primary log count laps; the upper half is drawn at random for the file. */
 static uint64_t use_of(const struct sh_replog *log, uint32_t lap)
 {
@@ -17,6 +19,13 @@ static uint64_t blocks_free(const struct sh_replog *log)
 }
 
 /* --- Packing ----------------------------------------------------------------------------------- */
+
+/* What the spans of a pack that is made now say of its lap: so many blocks are on the disk. */
+static uint32_t sound_blocks(const struct sh_replog *log)
+{
+    uint64_t lap_at = log->primary_at - log->primary_at % log->head.primary_blocks;
+    return log->packs_synced > lap_at ? (uint32_t)(log->packs_synced - lap_at) : 0;
+}
 
 /* Copies bytes of a chain, from there on. */
 static void chain_copy(const struct sh_replog *log, const struct sh_chain *chain, uint64_t from,
@@ -52,6 +61,8 @@ static bool pack_add(struct sh_replog *log, struct sh_replog_batch *batch, size_
                                  .incarnation = batch->zone->incarnation,
                                  .life = batch->life,
                                  .life_first = batch->life_first,
+                                 .sound = sound_blocks(log),
+                                 .is_synced_later = log->config.syncs_later,
                                  .context = batch->packed_end};
     sh_span_put(&span, log->pack + *size);
     chain_copy(log, &batch->chain, batch->packed, log->pack + *size + SH_SPAN_HEAD_BYTES);
@@ -75,17 +86,21 @@ static void unsynced_add(struct sh_replog_zone *zone)
     struct sh_replog *log = zone->log;
     if (zone->is_unsynced)
         return;
-    if (!log->unsynced)
-        log->unsynced_ns = log->now_ns;
     zone->is_unsynced = true;
     zone->next_unsynced = log->unsynced;
     log->unsynced = zone;
+}
+
+bool sh_replog_packs_wait(const struct sh_replog *log)
+{
+    return log->packs_handed > log->packs_syncing;
 }
 
 void sh_replog_packs_sync_begin(struct sh_replog *log)
 {
     SH_ASSERT(!log->syncing_zones);
     log->is_sync_wanted = false;
+    log->packs_syncing = log->packs_handed;
     while (log->unsynced) {
         struct sh_replog_zone *zone = log->unsynced;
         log->unsynced = zone->next_unsynced;
@@ -98,12 +113,23 @@ void sh_replog_packs_sync_begin(struct sh_replog *log)
 
 void sh_replog_packs_synced(struct sh_replog *log)
 {
+    log->packs_synced = log->packs_syncing;
     while (log->syncing_zones) {
         struct sh_replog_zone *zone = log->syncing_zones;
         log->syncing_zones = zone->next_syncing;
         zone->packed_durable = zone->packed_syncing;
         sh_replog_zone_settle(zone);
     }
+}
+
+/* Where primary_at is was handed. */
+static void packs_note(struct sh_replog *log)
+{
+    if (!sh_replog_packs_wait(log))
+        log->unsynced_ns = log->now_ns;
+    log->packs_handed = log->primary_at;
+    if (!log->config.syncs_later)
+        log->packs_syncing = log->packs_synced = log->packs_handed;
 }
 
 static void on_packed(struct sh_disk_op *done)
@@ -115,6 +141,7 @@ static void on_packed(struct sh_disk_op *done)
         return;
     log->status.primary_writes++;
     log->status.primary_bytes += done->size;
+    packs_note(log);
     for (unsigned i = 0; i < log->in_pack_count; i++) {
         struct sh_replog_zone *zone = log->in_pack[i].zone;
         zone->packed_handed = log->in_pack[i].end;
@@ -128,14 +155,38 @@ static void on_packed(struct sh_disk_op *done)
     log->in_pack_count = 0;
 }
 
-/* How many bytes a pack may have where the next one goes. Begins the next lap where the rest of this one is too
- * short, and all packs of it are synced: so a start finds a pack of the last lap or of the one before, whatever was lost. */
+/* Whether a mark (replog_drop.c) lies in a block of the ring. */
+static bool is_mark(const struct sh_replog *log, uint64_t block)
+{
+    return log->primary_marks[block / 8] >> block % 8 & 1;
+}
+
+/* A mark outlasts what it is about: what lies before it in its lap is overwritten, and on the disk, before a pack overwrites the mark,
+ * which may be torn anywhere. So a pack ends before a mark, or before the first of a row of them. (Of the lap before, nothing can be read
+ * any more once a lap is complete: each lap overwrites all blocks at which packs begin.) How many blocks that are from where the
+ * next one goes. */
+static uint64_t blocks_to_mark(const struct sh_replog *log)
+{
+    uint64_t at = log->primary_at % log->head.primary_blocks, blocks = 1;
+    while (blocks < PACK_BLOCKS && at + blocks < log->head.primary_blocks &&
+           (!is_mark(log, at + blocks) || is_mark(log, at + blocks - 1)))
+        blocks++;
+    return blocks;
+}
+
+/* How many bytes a pack may have where the next one goes. Begins the next lap where the rest of this one is too short. Both a lap and a
+ * pack that overwrites a mark wait until all packs before are synced: so a start finds a pack of the last lap or of the one before, whatever was
+ * lost, and nothing that a mark is about without the mark. No pack is in flight. */
 static size_t pack_room(struct sh_replog *log)
 {
     uint64_t blocks = log->head.primary_blocks, at = log->primary_at % blocks, left = blocks - at;
-    if (left < SH_REPLOG_PACK_BYTES / SH_BLOCK_BYTES) {
-        log->is_sync_wanted |= log->unsynced != NULL;
-        if (blocks_free(log) < left || log->unsynced || log->syncing_zones)
+    bool is_all_synced = log->packs_synced == log->packs_handed;
+    if (!is_all_synced && (left < PACK_BLOCKS || is_mark(log, at))) {
+        log->is_sync_wanted |= sh_replog_packs_wait(log);
+        return 0;
+    }
+    if (left < PACK_BLOCKS) {
+        if (blocks_free(log) < left)
             return 0;
         log->primary_at += left;
         log->lap++;
@@ -144,8 +195,9 @@ static size_t pack_room(struct sh_replog *log)
         left = blocks;
     }
     uint64_t room = blocks_free(log) < left ? blocks_free(log) : left;
-    return room < SH_REPLOG_PACK_BYTES / SH_BLOCK_BYTES ? (size_t)room * SH_BLOCK_BYTES
-                                                        : SH_REPLOG_PACK_BYTES;
+    uint64_t cut = blocks_to_mark(log);
+    room = room < cut ? room : cut;
+    return room < PACK_BLOCKS ? (size_t)room * SH_BLOCK_BYTES : SH_REPLOG_PACK_BYTES;
 }
 
 /* Fills the pack with what is fresh, the oldest first; a batch that is worth a write goes its own way. Returns its bytes, in
@@ -167,6 +219,19 @@ static size_t pack_fill(struct sh_replog *log, size_t room)
     return padded;
 }
 
+/* The pack is a span without entries, and zeros. */
+static void span_put_alone(struct sh_replog *log, const struct sh_span *span, size_t size)
+{
+    struct sh_span its = *span;
+    SH_ASSERT(!log->in_pack_count && !log->pack_size);
+    its.use = use_of(log, log->lap);
+    its.sound = sound_blocks(log);
+    its.is_synced_later = log->config.syncs_later;
+    memset(log->pack, 0, size);
+    sh_span_put(&its, log->pack);
+    log->pack_size = size;
+}
+
 /* Hands the pack to the disk; false: not now. The first one of a lap is always synced, before others take the place of the lap before:
  * see pack_room. */
 static bool pack_write(struct sh_replog *log)
@@ -180,6 +245,11 @@ static bool pack_write(struct sh_replog *log)
                                   .done = on_packed};
     if (!sh_replog_submit(log, NULL, &op))
         return false;
+    for (uint64_t block = at; block < at + log->pack_size / SH_BLOCK_BYTES; block++)
+        log->primary_marks[block / 8] &= (uint8_t) ~(1u << block % 8);
+    if (log->pack_is_mark)
+        log->primary_marks[at / 8] |= (uint8_t)(1u << at % 8);
+    log->pack_is_mark = false;
     log->primary_at += log->pack_size / SH_BLOCK_BYTES;
     log->pack_size = 0;
     log->is_packing = true;
@@ -208,9 +278,27 @@ unsigned sh_replog_primary_write(struct sh_replog *log)
         return 0;
     if (!log->head.primary_blocks)
         return fresh_to_slots(log);
-    if (!log->is_packing && !log->pack_size)
-        log->pack_size = pack_fill(log, pack_room(log));
+    if (!log->is_packing && !log->pack_size) {
+        size_t room = pack_room(log);
+        log->pack_size = pack_fill(log, room);
+        /* The oldest has no room before a mark: nothing goes there. */
+        if (!log->pack_size && log->fresh.first && room &&
+            room == blocks_to_mark(log) * SH_BLOCK_BYTES)
+            span_put_alone(log, &(struct sh_span){.zone = 0}, room);
+    }
     return log->pack_size && pack_write(log);
+}
+
+bool sh_replog_primary_mark(struct sh_replog *log, const struct sh_span *span, uint64_t *at_out)
+{
+    SH_ASSERT(!span->sequences && !span->bytes && log->head.primary_blocks);
+    if (log->is_packing || log->pack_size || !pack_room(log))
+        return false;
+    span_put_alone(log, span, SH_BLOCK_BYTES);
+    log->pack_is_mark = true;
+    *at_out = log->primary_at;
+    (void)pack_write(log); /* or later: nothing else is packed before */
+    return true;
 }
 
 /* --- Room -------------------------------------------------------------------------------------- */

@@ -317,7 +317,8 @@ static bool is_time_to_sync(const struct sh_replog *log)
     if (log->written.count && (log->waiting || log->written.count >= SYNC_AFTER ||
                                log->primary.count || log->now_ns >= log->written_ns + linger_ns))
         return true;
-    return log->unsynced && (log->is_sync_wanted || log->now_ns >= log->unsynced_ns + linger_ns);
+    return sh_replog_packs_wait(log) &&
+           (log->is_sync_wanted || log->now_ns >= log->unsynced_ns + linger_ns);
 }
 
 unsigned sh_replog_sync_begin(struct sh_replog *log)

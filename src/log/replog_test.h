@@ -528,7 +528,8 @@ RIG void rig_spans_take(struct rig *found, struct sh_scan *scan, uint64_t zone_o
 }
 
 /* Whole flushes of the version log; how many. What they say of a chunk is no newer than an entry that is there. */
-RIG unsigned rig_versions_check(struct rig *found, struct sh_bytes bytes, uint64_t zone_id)
+RIG unsigned rig_versions_check(struct rig *found, struct sh_bytes bytes, uint64_t zone_id,
+                                uint32_t incarnation)
 {
     struct rig_zone *zone = &found->zones[(zone_id & 0xffff) - 1];
     unsigned flushes = 0;
@@ -542,6 +543,8 @@ RIG unsigned rig_versions_check(struct rig *found, struct sh_bytes bytes, uint64
             at += 4096 - at % 4096; /* the next write */
             continue;
         }
+        if (reader.piece.flush < sh_replog_flush_least(incarnation))
+            break;
         at += reader.size;
         flushes += reader.piece.is_last;
         if (reader.piece.flush > zone->flush)
@@ -599,7 +602,7 @@ RIG void rig_read_pass(struct sh_disk *disk, int file, const struct sh_log_file 
             if (kind != SH_SLOT_VERSIONS)
                 rig_spans_take(found, &scan, slot.zone, kind == SH_SLOT_SURVIVORS, is_of_lives);
             else if (!is_of_lives)
-                found->flushes += rig_versions_check(found, behind, slot.zone);
+                found->flushes += rig_versions_check(found, behind, slot.zone, slot.incarnation);
         }
     }
 }

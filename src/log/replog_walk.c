@@ -14,10 +14,19 @@ void sh_replog_walk_begin(struct sh_replog_walk *walk, const struct sh_replog_li
         .broken = SIZE_MAX};
 }
 
+void sh_replog_walk_ring(struct sh_replog_walk *walk, const struct sh_log_file *file,
+                         const uint8_t *ring)
+{
+    *walk = (struct sh_replog_walk){
+        .scan = sh_replog_ring_scan(file, ring), .end = UINT64_MAX, .broken = SIZE_MAX};
+}
+
 static void break_at(struct sh_replog_walk *walk, size_t at)
 {
     if (at < walk->broken)
         walk->broken = at;
+    walk->broken_last = at;
+    walk->breaks++;
 }
 
 static bool span_next(struct sh_replog_walk *walk)
@@ -30,6 +39,8 @@ static bool span_next(struct sh_replog_walk *walk)
         break_at(walk, before);
     size_t sound =
         walk->span.sound > SH_SLOT_HEAD_BYTES ? walk->span.sound - SH_SLOT_HEAD_BYTES : 0;
+    if (sound > walk->sound)
+        walk->sound = sound;
     walk->is_damaged |= sound > walk->broken;
     walk->seen = 0;
     walk->from = walk->to = 0;
@@ -66,4 +77,21 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
     if (got == SH_REPLOG_DAMAGED || walk->seen < span->sequences)
         break_at(walk, walk->scan.begin);
     return SH_REPLOG_WALKED_SPAN;
+}
+
+void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
+                           const struct sh_replog_walk *walk)
+{
+    struct sh_replog_damage *damage = &zone->damage;
+    SH_ASSERT(walk->broken != SIZE_MAX);
+    if (!damage->slots) {
+        damage->slot = slot;
+        damage->offset = sh_log_slot_at(&zone->log->head, slot) + SH_SLOT_HEAD_BYTES + walk->broken;
+    }
+    damage->slots++;
+}
+
+struct sh_replog_damage sh_replog_zone_damage(const struct sh_replog_zone *zone)
+{
+    return zone->damage;
 }

@@ -72,7 +72,7 @@ enum shoal_err sh_log_file_get(const uint8_t from[SH_SLOT_HEAD_BYTES], struct sh
 
 static bool is_kind(unsigned kind)
 {
-    return kind >= SH_SLOT_ENTRIES && kind <= SH_SLOT_SURVIVORS;
+    return kind >= SH_SLOT_ENTRIES && kind <= SH_SLOT_DROPPED;
 }
 
 void sh_log_slot_put(const struct sh_log_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTES])
@@ -103,4 +103,10 @@ bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
                                           .incarnation = sh_load32(from + 36),
                                           .seconds = sh_load32(from + 40)};
     return true;
+}
+
+bool sh_log_slot_is_damaged(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file)
+{
+    bool is_sound = sh_load32(from) == SLOT_MAGIC && sh_load32(from + 4) == checksum(from);
+    return !is_sound && (sh_load32(from) == SLOT_MAGIC || sh_load64(from + 24) == file);
 }

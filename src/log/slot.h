@@ -42,6 +42,8 @@ enum sh_log_slot_kind {
     SH_SLOT_ENTRIES = 1,
     SH_SLOT_VERSIONS = 2,  /* pieces of the version log */
     SH_SLOT_SURVIVORS = 3, /* entries that the cleaner has copied, without sequence numbers */
+    SH_SLOT_DROPPED =
+        4, /* nothing: what there is of the zone up to this incarnation is not to count */
 };
 
 /* A slot that is in use. */
@@ -82,5 +84,8 @@ void sh_log_slot_put(const struct sh_log_slot_head *head, uint8_t into[SH_SLOT_H
 /* False: the slot is free, or of another file. *head_out changes only with true. */
 bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
                      struct sh_log_slot_head *head_out);
+
+/* Of a head that sh_log_slot_get refuses: whether it is one of this file that fails its checksum. */
+bool sh_log_slot_is_damaged(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file);
 
 #endif

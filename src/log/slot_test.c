@@ -139,7 +139,7 @@ static void test_unsound(void **state)
     assert_int_equal(sh_log_file_get(block, &got), SHOAL_EVERSION);
     sh_log_slot_put(&slot, block);
     unsound(block, 34, 0);
-    unsound(block, 34, 4);
+    unsound(block, 34, 5);
     unsound(block, 34, SH_SLOT_ENTRIES | 0x80);
 }
 

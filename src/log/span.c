@@ -29,14 +29,14 @@ void sh_span_put(const struct sh_span *span, uint8_t into[SH_SPAN_HEAD_BYTES])
     sh_store64(into + 64, span->whole);
     sh_store64(into + 72, span->life_first);
     sh_store32(into + 80, span->sound);
-    sh_store32(into + 84, 0);
+    sh_store32(into + 84, span->is_synced_later);
     sh_store32(into, checksum(into));
 }
 
 bool sh_span_get(const uint8_t from[SH_SPAN_HEAD_BYTES], struct sh_span *span_out)
 {
     if (sh_load32(from) != checksum(from) || sh_load32(from + 48) > SIZE_MAX_24 ||
-        sh_load32(from + 84))
+        sh_load32(from + 84) > 1)
         return false;
     uint64_t last = sh_load64(from + 40);
     *span_out = (struct sh_span){.zone = sh_load64(from + 4),
@@ -49,6 +49,7 @@ bool sh_span_get(const uint8_t from[SH_SPAN_HEAD_BYTES], struct sh_span *span_ou
                                  .life = sh_load16(from + 62),
                                  .life_first = sh_load64(from + 72),
                                  .sound = sh_load32(from + 80),
+                                 .is_synced_later = sh_load32(from + 84),
                                  .context = {.local_id = last & SH_REPLOG_LOCAL_ID_MAX,
                                              .size = sh_load32(from + 48),
                                              .seconds = sh_load32(from + 52),

@@ -9,7 +9,7 @@
  *   context
  *   u16 life
  *   u64 whole, u64 first number of the life
- *   u32 sound, u32 zero
+ *   u32 sound, u8 1: synced later, u24 zero
  *
  * The use says which use of a slot, or which lap of the primary log, the span belongs to: what lies there from an
  * earlier one is not taken for it. A use can't be guessed, so no payload passes for a span. What is in the
@@ -33,9 +33,13 @@ struct sh_span {
     uint32_t incarnation; /* of the zone: each recovery begins another one */
     /* A life of the zone lasts from its first epoch in a process, by which it is named, to the last. What earlier lives
      * have from its first number on does not count: it was lost by its owner's word, and the numbers were given again. */
-    uint16_t life;
+    uint16_t
+        life; /* 0: the zone was dropped; what there is of it up to this incarnation does not count */
     uint64_t life_first;
-    uint32_t sound; /* of its slot, so many bytes before it were on the disk for certain */
+    /* So much before it was on the disk for certain: bytes of its slot, or blocks of its lap of the primary log. */
+    uint32_t sound;
+    bool
+        is_synced_later; /* of the primary log: not only the next pack, but any behind it may be lost or torn */
     struct sh_replog_context context; /* what the first entry is relative to */
 };
 

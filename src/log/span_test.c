@@ -17,6 +17,7 @@ static const struct sh_span example = {
     .life = 0xd1d2,
     .life_first = UINT64_C(0xe1e2e3e4e5e6e7e8),
     .sound = 0xf1f2f3f4,
+    .is_synced_later = true,
     .context = {.local_id = UINT64_C(0x616263646566),
                 .size = 0x717273,
                 .seconds = 0x81828384,
@@ -37,6 +38,7 @@ static void assert_same(const struct sh_span *a, const struct sh_span *b)
     assert_int_equal(a->life, b->life);
     assert_int_equal(a->life_first, b->life_first);
     assert_int_equal(a->sound, b->sound);
+    assert_int_equal(a->is_synced_later, b->is_synced_later);
     assert_int_equal(a->context.local_id, b->context.local_id);
     assert_int_equal(a->context.size, b->context.size);
     assert_int_equal(a->context.seconds, b->context.seconds);
@@ -69,7 +71,7 @@ static void test_format(void **state)
         0x32, 0x31, 0x44, 0x43, 0x42, 0x41, 0x54, 0x53, 0x52, 0x51, 0x66, 0x65, 0x64, 0x63, 0x62,
         0x61, 0x92, 0x91, 0x73, 0x72, 0x71, 0,    0x84, 0x83, 0x82, 0x81, 0xb4, 0xb3, 0xb2, 0xb1,
         0xa2, 0xa1, 0xd2, 0xd1, 0xc8, 0xc7, 0xc6, 0xc5, 0xc4, 0xc3, 0xc2, 0xc1, 0xe8, 0xe7, 0xe6,
-        0xe5, 0xe4, 0xe3, 0xe2, 0xe1, 0xf4, 0xf3, 0xf2, 0xf1, 0,    0,    0,    0,
+        0xe5, 0xe4, 0xe3, 0xe2, 0xe1, 0xf4, 0xf3, 0xf2, 0xf1, 1,    0,    0,    0,
     };
     uint8_t head[SH_SPAN_HEAD_BYTES];
     sh_span_put(&example, head);

@@ -230,14 +230,14 @@ enum sh_version_got sh_version_reader_next(struct sh_version_reader *reader,
     return SH_VERSION_TUPLE;
 }
 
-bool sh_version_piece_next(struct sh_bytes slot, size_t *at, uint64_t zone,
+bool sh_version_piece_next(struct sh_bytes slot, size_t *at, uint64_t zone, uint64_t flush_least,
                            struct sh_version_reader *reader_out)
 {
     while (*at < slot.size) {
         struct sh_bytes rest = sh_bytes_make(slot.at + *at, slot.size - *at);
         if (!sh_version_reader_open(rest, zone, reader_out)) {
             *at += reader_out->size;
-            return true;
+            return reader_out->piece.flush >= flush_least;
         }
         if (*at % WRITE_BYTES == 0)
             break;

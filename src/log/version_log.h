@@ -97,8 +97,9 @@ SHOAL_NODISCARD enum shoal_err sh_version_reader_open(struct sh_bytes bytes, uin
                                                       struct sh_version_reader *reader_out);
 
 /* Begins to read the next piece of a slot's bytes behind its head, from *at on, which then is behind it: the pieces of one
- * write lie one behind the other, and each write begins at a block of 4 KiB. False: there is no other piece of the zone. */
-bool sh_version_piece_next(struct sh_bytes slot, size_t *at, uint64_t zone,
+ * write lie one behind the other, and each write begins at a block of 4 KiB. A piece with a lower flush than the
+ * least is of a former use of the slot, as is what lies behind it. False: there is no other piece of the zone. */
+bool sh_version_piece_next(struct sh_bytes slot, size_t *at, uint64_t zone, uint64_t flush_least,
                            struct sh_version_reader *reader_out);
 
 enum sh_version_got {

@@ -1,0 +1,40 @@
+/* Reading the bytes of a primary log. */
+#include "log/replog_int.h"
+
+#define SECRET (~(uint64_t)UINT32_MAX) /* the half of a primary use that is drawn at random */
+
+struct sh_scan sh_replog_ring_scan(const struct sh_log_file *file, const uint8_t *ring)
+{
+    size_t size = (size_t)file->primary_blocks * SH_BLOCK_BYTES;
+    return (struct sh_scan){
+        .bytes = sh_bytes_make(ring, size), .use = file->number, .mask = SECRET};
+}
+
+uint32_t sh_replog_ring_last(const struct sh_log_file *file, const uint8_t *ring)
+{
+    struct sh_scan scan = sh_replog_ring_scan(file, ring);
+    struct sh_span span;
+    struct sh_reader entries;
+    uint32_t last = 0;
+    while (sh_scan_next(&scan, &span, &entries)) {
+        if ((uint32_t)span.use > last)
+            last = (uint32_t)span.use;
+    }
+    return last;
+}
+
+enum shoal_err sh_replog_ring_marks(const struct sh_log_file *file, const uint8_t *ring,
+                                    struct sh_replog_marks *marks)
+{
+    struct sh_scan scan = sh_replog_ring_scan(file, ring);
+    struct sh_span span;
+    struct sh_reader entries;
+    uint32_t last = sh_replog_ring_last(file, ring);
+    enum shoal_err err = SHOAL_OK;
+    while (!err && sh_scan_next(&scan, &span, &entries)) {
+        const struct sh_replog_dropped mark = {span.zone, span.incarnation, SH_SLOT_NONE};
+        if (span.zone && !span.life && (uint32_t)span.use + 1 >= last)
+            err = sh_replog_marks_add(marks, &mark);
+    }
+    return err;
+}

@@ -1,0 +1,196 @@
+"""shoal log: a log of replicas in a folder is looked at while no node has it."""
+import json
+import os
+import subprocess
+import unittest
+
+import harness
+
+SLOT_BYTES = 64 << 10
+SLOTS_AT = 4096 + 256 * 4096
+
+
+class Log(harness.Case):
+    def made(self, name="replicas.log"):
+        """A log as tests/e2e/log_maker.c says, which nobody has open."""
+        folder = self.folder / "log"
+        done = self.run_program("e2e_log", folder, name)
+        self.assertEqual(done.returncode, 0, done.problem)
+        self.before = (folder / name).read_bytes()
+        self.addCleanup(self.assert_untouched, folder / name)
+        return folder
+
+    def assert_untouched(self, path):
+        if path.exists():
+            self.assertEqual(path.read_bytes(), self.before, "a look has changed the log")
+
+    def log(self, *words, status=harness.OK):
+        done = self.run_program("shoal", "log", *words)
+        self.assertEqual(done.returncode, status, f"{words}: {done.problem}{done.text}")
+        return done.text
+
+    def log_json(self, *words, status=harness.OK):
+        return json.loads(self.log(*words, "--json", status=status))
+
+    def flip(self, folder, offset, name="replicas.log"):
+        """Flips a bit of the file, for good."""
+        with open(folder / name, "r+b") as file:
+            file.seek(offset)
+            byte = file.read(1)[0]
+            file.seek(offset)
+            file.write(bytes([byte ^ 4]))
+        self.before = (folder / name).read_bytes()
+
+    def test_info(self):
+        folder = self.made()
+        info = self.log_json("info", folder)
+        for key, expected in (("format", 1), ("cluster", 4711), ("node", 66), ("slots", 80),
+                              ("slot_bytes", SLOT_BYTES), ("damaged", 0), ("torn", 0),
+                              ("primary_bytes", 256 * 4096)):
+            self.assertEqual(info[key], expected, key)
+        self.assertEqual(info["slots_used"] + info["slots_free"], 80)
+        first, second = info["zones"]
+        self.assertEqual((first["zone"], first["owner"], first["incarnation"]), ("64:1", 64, 1))
+        self.assertEqual((first["first"], first["last"], first["whole"]), (0, 251, 252))
+        self.assertEqual(first["lives"], [{"life": 1, "first": 0}])
+        self.assertGreaterEqual(first["entries"], 254)
+        self.assertGreater(first["versions_tuples"], 0)
+        self.assertEqual((second["zone"], second["whole"]), ("65:2", 3))
+        self.assertEqual(sum(zone["slots"] for zone in info["zones"]), info["slots_used"])
+        text = self.log("info", folder)
+        self.assertIn("Log of node 66 in the cluster 4711, format 1", text)
+        self.assertRegex(text, r"\n64:1 +64 +1 .* 252 +1\n65:2 ")
+
+    def test_segments(self):
+        folder = self.made()
+        segments = self.log_json("segments", folder)["segments"]
+        self.assertEqual({row["kind"] for row in segments}, {"entries", "versions"})
+        self.assertEqual({row["state"] for row in segments}, {"whole"})
+        self.assertEqual({row["zone"] for row in segments}, {"64:1"})
+        for row in segments:
+            self.assertLessEqual(row["filled_bytes"], SLOT_BYTES)
+        text = self.log("segments", folder, "--zone", "64:1")
+        self.assertEqual(len(text.splitlines()), 1 + len(segments))
+        self.refused("shoal", "log", "segments", folder, "--zone", "64:3",
+                     says="the log has nothing of that zone")
+
+    def test_dump(self):
+        folder = self.made()
+        rows = [json.loads(line) for line in
+                self.log("dump", folder, "--zone", "64:1", "--json").splitlines()]
+        newest = {row["chunk"]: row for row in rows if row["standing"] == "current"}
+        self.assertEqual(len(newest), 201)
+        for local in range(1, 201):
+            row = newest[f"64:{local}"]
+            self.assertEqual(row["removal"], local == 7)
+            fill = "" if local == 7 else ("22" if local <= 50 else "11") * 16
+            self.assertEqual((row["first_bytes"], row["size"]), (fill, 0 if local == 7 else 500))
+        old = [row for row in rows if row["standing"] == "superseded"]
+        self.assertEqual({row["chunk"] for row in old}, {f"64:{local}" for local in range(1, 51)})
+        self.assertEqual({row["first_bytes"][:2] for row in old}, {"11", "22"})
+        pieces = {row["piece"]: row for row in rows if row["chunk"] == "64:300"}
+        end = 0
+        for number in range(len(pieces)):
+            row = pieces[number]
+            self.assertEqual((row["offset"], row["total"], row["pieces"]), (end, 40000, len(pieces)))
+            end += row["size"]
+        self.assertEqual(end, 40000)
+        # A pair has one number, and zeros have no bytes.
+        rows = [json.loads(line) for line in
+                self.log("dump", folder, "--zone", "65:2", "--json").splitlines()]
+        number = {row["chunk"]: row["sequence"] for row in rows}
+        self.assertEqual(number, {"65:1": 0, "64:1000": 1, "64:1001": 2, "65:2": 2})
+        self.assertEqual({row["chunk"] for row in rows if row["with_next"]}, {"64:1001"})
+        zeros = {row["chunk"]: (row["size"], row["first_bytes"]) for row in rows if row["zeros"]}
+        self.assertEqual(zeros, {"65:2": (100, "")})
+        self.assertEqual({row["standing"] for row in rows}, {"current"})
+        self.assertEqual(self.log("dump", folder, "--zone", "65:2", "--chunk", "65:2")
+                         .splitlines()[-1].split()[-1], "zeros")
+        one = self.log("dump", folder, "--zone", "65:2", "--chunk", "64:1000").splitlines()
+        self.assertEqual(len(one), 2)
+        self.assertRegex(one[1], r"^64:1000 +1\.0 current .* 10 +1 .*(66){10}$")
+        self.assertEqual(self.log("dump", folder, "--zone", "64:1", "--chunk", "64:7")
+                         .splitlines()[-1].split()[-1], "removed")
+
+    def test_verify(self):
+        folder = self.made()
+        self.assertRegex(self.log("verify", folder), r"^Read \d+ entries of 2 zones .*: no damage, 0 torn")
+        # In the first span of slot 0.
+        self.flip(folder, SLOTS_AT + 4096 + 300)
+        text = self.log("verify", folder, status=harness.FAILED)
+        self.assertIn(f"slot 0, offset {SLOTS_AT + 4096}, zone 64:1: fails its checksum, and had been "
+                      "on the disk", text)
+        self.assertIn(": 1 damaged places, 0 torn.", text)
+        seen = self.log_json("verify", folder, status=harness.FAILED)
+        self.assertEqual((seen["damaged"], seen["places"][0]["what"]), (1, "damaged"))
+        self.assertEqual(self.log_json("segments", folder)["segments"][0]["state"], "damaged")
+        self.assertIn("shoal log verify", self.log("info", folder))
+        # The head of slot 1.
+        self.flip(folder, SLOTS_AT + SLOT_BYTES + 12)
+        seen = self.log_json("verify", folder, status=harness.FAILED)
+        self.assertEqual({(place["what"], place["slot"]) for place in seen["places"]},
+                         {("damaged", 0), ("head", 1)})
+
+    def test_refused(self):
+        self.refused("shoal", "log", "info", self.folder / "none", says="there is no folder .*none")
+        self.assertFalse((self.folder / "none").exists())
+        self.refused("shoal", "log", "info", self.folder, says="has no file replicas.log.*\n.*--file")
+        self.write("replicas.log", b"")
+        self.refused("shoal", "log", "verify", self.folder, says="is empty: no log was made in it yet")
+        self.write("replicas.log", b"something else" * 1000)
+        self.refused("shoal", "log", "verify", self.folder, says="is no log, or its first block is damaged")
+        folder = self.made("zones.log")
+        self.refused("shoal", "log", "info", folder, says="has no file replicas.log")
+        self.log("info", folder, "--file", "zones.log")
+        self.refused("shoal", "log", "info", folder, "--file", "../zones.log", status=harness.USAGE,
+                     says="not the name of a file")
+        self.refused("shoal", "log", "info", "64", status=harness.USAGE, says="a number names a node")
+        self.refused("shoal", "log", "dump", folder, status=harness.USAGE, says="it needs --zone")
+        self.refused("shoal", "log", "dump", folder, "--zone", "x", status=harness.USAGE,
+                     says="is no zone")
+        self.refused("shoal", "log", "dump", folder, "--file", "zones.log", "--zone", "64:1",
+                     "--chunk", "x", status=harness.USAGE, says="is no chunk ID")
+
+    def test_another_format(self):
+        folder = self.made()
+        head = bytearray(self.before[:4096])
+        head[18] += 1
+        head[4:8] = crc32c(head[8:64]).to_bytes(4, "little")
+        (folder / "replicas.log").write_bytes(bytes(head) + self.before[4096:])
+        self.before = (folder / "replicas.log").read_bytes()
+        self.refused("shoal", "log", "info", folder, says="is a log in another format than 1")
+
+    def test_in_use(self):
+        folder = self.folder / "used"
+        maker = subprocess.Popen([str(harness.BIN / "e2e_log"), str(folder), "replicas.log"],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 env=harness.clean_environment())
+        self.addCleanup(maker.wait)
+        self.addCleanup(maker.stdin.close)
+        self.addCleanup(maker.stdout.close)
+        self.assertEqual(maker.stdout.readline(), b"made\n")
+        self.refused("shoal", "log", "info", folder, says="a node, or another command, uses .*used")
+        maker.stdin.close()
+        self.assertEqual(maker.wait(harness.STOP_MAX), 0)
+        self.log("info", folder)
+
+    def test_for_reading_alone(self):
+        folder = self.made()
+        os.chmod(folder / "replicas.log", 0o400)
+        os.chmod(folder, 0o500)
+        self.addCleanup(os.chmod, folder, 0o700)
+        self.log("verify", folder)
+
+
+def crc32c(data):
+    """CRC32C (Castagnoli), bit by bit, as base/hash.h has it."""
+    value = 0xffffffff
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82f63b78 if value & 1 else 0)
+    return value ^ 0xffffffff
+
+
+if __name__ == "__main__":
+    unittest.main()
