@@ -166,6 +166,16 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
     sh_zone_dirty(zone);
 }
 
+/* Room was given back that others may have been refused for. Not by one who was refused then: it would be called at once, for
+ * ever; and what it was refused for ends, too. */
+static void room_given(struct sh_backup *backup)
+{
+    if (writer && writer->was_refused)
+        return;
+    sh_waits_room(backup);
+    backup->config.wake(backup->config.arg);
+}
+
 static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint32_t size)
 {
     struct sh_backup *backup = arg;
@@ -179,6 +189,7 @@ static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint3
     undo.before = -admitted.before;
     undo.after = -admitted.after;
     place_count(&undo);
+    room_given(backup);
 }
 
 /* --- In pieces --------------------------------------------------------------------------------- */
@@ -231,6 +242,8 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
     uint64_t chunk = sh_backup_chunk(backup, cid);
     bool is_new = size_before == 0; /* what grows from no bytes is all zeros, and told at once */
     enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    if (!err && is_moving(backup, chunk))
+        err = SHOAL_EAGAIN;
     if (!err)
         err = sh_zones_place(backup, chunk, is_new ? 0 : sh_zone_bytes_of(size_before),
                              sh_zone_bytes_of(size), &place);
@@ -243,6 +256,7 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
         if (large_enter(backup, large))
             return SHOAL_OK;
         sh_backlog_hold_abandon(&place.zone->backlog);
+        room_given(backup);
         err = SHOAL_EAGAIN;
     }
     if (place.from)
@@ -288,9 +302,13 @@ static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool i
     uint64_t number;
     large_leave(backup, large);
     if (!is_made) {
+        bool has_pieces = done.told > 0;
         sh_backlog_hold_abandon(&zone->backlog);
         if (done.place.from)
             sh_zones_move_cancel(backup, &done.place);
+        if (has_pieces)
+            sh_zone_dirty(zone);
+        room_given(backup);
         return;
     }
     const struct admitted counted = {.place = done.place,
