@@ -118,6 +118,29 @@ static uint64_t taken(const struct sh_backlog *backlog)
     return at;
 }
 
+/* Gives the blocks at the end back that nothing is to be recorded in: others may wait for them. */
+static void room_trim(struct sh_backlog *backlog)
+{
+    sh_spin_assert_held(&backlog->lock);
+    uint64_t end = backlog->end + backlog->reserved;
+    struct sh_backlog_block *kept = NULL, *block = backlog->first;
+    if (!block || backlog->last->begin < end)
+        return;
+    for (; block && block->begin < end; block = block->next)
+        kept = block;
+    if (kept)
+        kept->next = NULL;
+    else
+        backlog->first = NULL;
+    backlog->last = kept;
+    backlog->room_end = kept ? kept->begin + SH_BACKLOG_BLOCK_BYTES : backlog->end;
+    while (block) {
+        struct sh_backlog_block *next = block->next;
+        block_give(backlog->pool, block);
+        block = next;
+    }
+}
+
 static enum shoal_err room_take(struct sh_backlog *backlog, uint64_t bytes)
 {
     sh_spin_assert_held(&backlog->lock);
@@ -126,8 +149,10 @@ static enum shoal_err room_take(struct sh_backlog *backlog, uint64_t bytes)
         return SHOAL_EAGAIN;
     while (backlog->room_end < end) {
         struct sh_backlog_block *block = block_take(backlog->pool);
-        if (!block)
+        if (!block) {
+            room_trim(backlog);
             return SHOAL_EAGAIN;
+        }
         block->begin = backlog->room_end;
         backlog->room_end += SH_BACKLOG_BLOCK_BYTES;
         if (backlog->last)
@@ -153,6 +178,7 @@ void sh_backlog_cancel(struct sh_backlog *backlog, uint64_t bytes)
     sh_spin_take(&backlog->lock);
     SH_ASSERT(backlog->reserved >= bytes);
     backlog->reserved -= bytes;
+    room_trim(backlog);
     sh_spin_release(&backlog->lock);
 }
 
@@ -277,6 +303,7 @@ static void hold_end(struct sh_backlog *backlog)
 {
     backlog->reserved = 0;
     backlog->is_held = false;
+    room_trim(backlog);
 }
 
 uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog_entry *last,

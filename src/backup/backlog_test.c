@@ -292,6 +292,40 @@ static void test_pool(void **state)
     model_end(&model, 4);
 }
 
+/* Who is refused, or takes no room after all, keeps no blocks that others may wait for: else backlogs that have nothing to be read
+ * could wait for each other. */
+static void test_pool_refused(void **state)
+{
+    (void)state;
+    struct model model;
+    struct sh_backlog other;
+    model_begin(&model, 4, 1);
+    sh_backlog_init(&other, model.pool, WINDOW, 1);
+    assert_int_equal(sh_backlog_admit(&other, SH_BACKLOG_BLOCK_BYTES), SHOAL_OK);
+    assert_int_equal(sh_backlog_admit(&model.backlog, 3 * SH_BACKLOG_BLOCK_BYTES + 1),
+                     SHOAL_EAGAIN);
+    assert_int_equal(sh_backlog_pool_left(model.pool), 3);
+    sh_backlog_cancel(&other, SH_BACKLOG_BLOCK_BYTES);
+    assert_int_equal(sh_backlog_pool_left(model.pool), 4);
+    assert_int_equal(sh_backlog_hold(&other, 40), SHOAL_OK);
+    assert_int_equal(sh_backlog_pool_left(model.pool), 3);
+    sh_backlog_hold_abandon(&other);
+    assert_int_equal(sh_backlog_pool_left(model.pool), 4);
+    /* What is admitted stays, and is recorded where it belongs. */
+    const struct sh_backlog_entry entry = {.local_id = 1,
+                                           .creator = 1,
+                                           .kind = SH_BACKLOG_IMAGE,
+                                           .pieces = 1,
+                                           .size = 100,
+                                           .at = image};
+    assert_int_equal(sh_backlog_admit(&model.backlog, SH_BACKLOG_HEAD_BYTES + 100), SHOAL_OK);
+    assert_int_equal(sh_backlog_admit(&model.backlog, 4 * SH_BACKLOG_BLOCK_BYTES), SHOAL_EAGAIN);
+    assert_int_equal(sh_backlog_pool_left(model.pool), 3);
+    assert_int_equal(sh_backlog_record(&model.backlog, NULL, &entry), 1);
+    sh_backlog_end(&other);
+    model_end(&model, 4);
+}
+
 /* --- Threads ----------------------------------------------------------------------------------- */
 
 #define WRITERS 3u
@@ -384,9 +418,8 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_model),   cmocka_unit_test(test_window),
+        cmocka_unit_test(test_pool),    cmocka_unit_test(test_pool_refused),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,13 +63,14 @@ struct sh_leftover {
 };
 
 struct sh_zones {
-    struct sh_lock lock;           /* guards what claims change */
-    struct sh_ranges *map;         /* from chunk IDs, with their creators, to numbers of zones */
-    struct sh_zone **all;          /* by number; NULL: there is none */
-    _Atomic uint64_t end;          /* above all numbers */
-    struct sh_zone *_Atomic open;  /* where new chunks go; NULL: there is none yet */
-    struct sh_zone *_Atomic spare; /* the next one */
-    struct sh_large *larges;       /* all that there are */
+    struct sh_lock lock;            /* guards what claims change */
+    struct sh_ranges *map;          /* from chunk IDs, with their creators, to numbers of zones */
+    struct sh_zone **all;           /* by number; NULL: there is none */
+    _Atomic uint64_t end;           /* above all numbers */
+    struct sh_zone *_Atomic open;   /* where new chunks go; NULL: there is none yet */
+    struct sh_zone *_Atomic spare;  /* the next one */
+    struct sh_large *larges;        /* all that there are */
+    _Atomic unsigned larges_moving; /* those of them that move to another zone */
     struct sh_leftover *leftovers;
     size_t leftovers_count, leftovers_promised, leftovers_room;
     _Atomic bool has_unmade; /* some of them, at some time, were of creates that failed */

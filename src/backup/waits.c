@@ -136,26 +136,40 @@ static void waits_insert(struct sh_waits *waits, struct sh_write *write)
     *at = write;
 }
 
-/* Puts it into its zone's list for its last mark; false: that is acknowledged. */
+static void over_push(struct sh_backup *backup, struct sh_write *write)
+{
+    sh_spin_take(&backup->waits_lock);
+    waits_push(&backup->over, write);
+    sh_spin_release(&backup->waits_lock);
+}
+
+/* Puts it into its zone's list for its last mark; false: that is acknowledged. Where the log is out of service, it is over: nobody
+ * looks at the list any more once sh_waits_fail has emptied it. */
 static bool mark_await(struct sh_write *write)
 {
     const struct sh_write_mark *mark = &write->marks[write->marks_count - 1];
     struct sh_zone *zone = mark->zone;
     enum sh_level level = write->level;
-    bool waits = false;
+    bool waits = false, has_failed = false;
     if (atomic_load(&zone->acked[level]) > mark->number)
         return false;
     sh_spin_take(&zone->waits_lock);
-    if (atomic_load(&zone->acked[level]) <= mark->number) {
+    if (atomic_load(&zone->backup->trouble)) {
+        has_failed = true;
+    } else if (atomic_load(&zone->acked[level]) <= mark->number) {
         if (zone->wanted[level] <= mark->number)
             zone->wanted[level] = mark->number + 1;
         waits_insert(&zone->waits[level], write);
         waits = true;
     }
     sh_spin_release(&zone->waits_lock);
-    if (waits)
+    if (has_failed) {
+        over_push(zone->backup, write);
+        zone->backup->config.wake(zone->backup->config.arg);
+    } else if (waits) {
         sh_zone_dirty(zone);
-    return waits;
+    }
+    return waits || has_failed;
 }
 
 /* The next zone that such a write has to wait for becomes its only mark. */
@@ -184,13 +198,6 @@ static bool write_await(struct sh_backup *backup, struct sh_write *write)
         }
     } while (all_next(backup, write));
     return false;
-}
-
-static void over_push(struct sh_backup *backup, struct sh_write *write)
-{
-    sh_spin_take(&backup->waits_lock);
-    waits_push(&backup->over, write);
-    sh_spin_release(&backup->waits_lock);
 }
 
 bool sh_write_wait(struct sh_backup *backup, struct sh_write *write,

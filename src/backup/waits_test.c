@@ -1,4 +1,6 @@
 /* Who waits for what: marks, levels, guards, room; zones without a log, whose acknowledgements the test gives. */
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,6 +8,7 @@
 #include <cmocka.h>
 
 #include "backup/backup_int.h"
+#include "base/random_test.h"
 
 #define ZONES 6u
 #define NID UINT64_C(3)
@@ -214,6 +217,52 @@ static void test_failed(void **state)
     assert_true(is_clean(0) && is_clean(1));
 }
 
+/* --- Threads ----------------------------------------------------------------------------------- */
+
+#define ROUNDS TEST_ROUNDS(20000u)
+
+static _Atomic unsigned begun, ended;
+
+static void *waiter(void *arg)
+{
+    _Atomic unsigned *over = arg;
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        struct sh_write write;
+        write_of(&write, SH_LEVEL_REPLICATED, 1, 20);
+        while (atomic_load(&begun) < round)
+            sched_yield();
+        assert_true(sh_write_wait(backup, &write, on_done, NULL));
+        atomic_store(&ended, round);
+        /* The write is on this stack until it was called. */
+        while (atomic_load(over) < round)
+            sched_yield();
+    }
+    return NULL;
+}
+
+/* Who begins to wait while the log goes out of service is told, too. */
+static void test_fails_meanwhile(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    static _Atomic unsigned over;
+    assert_int_equal(pthread_create(&thread, NULL, waiter, &over), 0);
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        atomic_store(&backup->trouble, SHOAL_OK);
+        atomic_store(&begun, round);
+        for (volatile unsigned pause = 0; pause < round % 64; pause++)
+            continue;
+        atomic_store(&backup->trouble, SHOAL_EIO);
+        sh_waits_fail(backup);
+        while (atomic_load(&ended) < round)
+            sched_yield();
+        (void)sh_waits_call(backup);
+        assert_int_equal(dones, round);
+        atomic_store(&over, round);
+    }
+    pthread_join(thread, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +272,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_reads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_room, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_fails_meanwhile, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

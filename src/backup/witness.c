@@ -44,11 +44,36 @@ static enum shoal_err refused(enum shoal_err err)
     return err;
 }
 
+/* The large chunk that is on its way under that ID; NULL: none. */
+static struct sh_large *large_among(const struct sh_zones *zones, uint64_t chunk)
+{
+    sh_lock_assert_held(&zones->lock);
+    struct sh_large *large = zones->larges;
+    while (large && large->chunk != chunk)
+        large = large->next;
+    return large;
+}
+
+/* Whether a large image of the chunk is on its way to another zone: its own zone, which is not held, then admits
+ * nothing of it. Asked with the chunk held, which whoever tells that image takes once more after it has begun. */
+static bool is_moving(struct sh_backup *backup, uint64_t chunk)
+{
+    struct sh_zones *zones = &backup->zones;
+    if (!atomic_load_explicit(&zones->larges_moving, memory_order_acquire))
+        return false;
+    sh_lock_take(&zones->lock);
+    bool is_so = large_among(zones, chunk) != NULL;
+    sh_lock_release(&zones->lock);
+    return is_so;
+}
+
 /* Takes room for a change. */
 static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admitted, uint64_t bytes)
 {
     uint64_t chunk = sh_backup_chunk(backup, admitted->cid);
     enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    if (!err && is_moving(backup, chunk))
+        err = SHOAL_EAGAIN;
     if (!err)
         err = sh_zones_place(backup, chunk, admitted->before, admitted->after, &admitted->place);
     if (err)
@@ -141,6 +166,16 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
     sh_zone_dirty(zone);
 }
 
+/* Room was given back that others may have been refused for. Not by one who was refused then: it would be called at once, for
+ * ever; and what it was refused for ends, too. */
+static void room_given(struct sh_backup *backup)
+{
+    if (writer && writer->was_refused)
+        return;
+    sh_waits_room(backup);
+    backup->config.wake(backup->config.arg);
+}
+
 static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint32_t size)
 {
     struct sh_backup *backup = arg;
@@ -154,6 +189,7 @@ static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint3
     undo.before = -admitted.before;
     undo.after = -admitted.after;
     place_count(&undo);
+    room_given(backup);
 }
 
 /* --- In pieces --------------------------------------------------------------------------------- */
@@ -162,12 +198,29 @@ static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint3
 static struct sh_large *large_find(struct sh_backup *backup, uint64_t chunk)
 {
     sh_lock_take(&backup->zones.lock);
-    struct sh_large *large = backup->zones.larges;
-    while (large && large->chunk != chunk)
-        large = large->next;
+    struct sh_large *large = large_among(&backup->zones, chunk);
     sh_lock_release(&backup->zones.lock);
     SH_ASSERT(large);
     return large;
+}
+
+/* False: another image of the chunk is on its way, or has taken it to another zone since its place was found. */
+static bool large_enter(struct sh_backup *backup, struct sh_large *large)
+{
+    struct sh_zones *zones = &backup->zones;
+    struct sh_zone *from = large->place.from ? large->place.from : large->place.zone;
+    sh_lock_take(&zones->lock);
+    bool is_alone =
+        !large_among(zones, large->chunk) && sh_zones_find(backup, large->chunk) == from;
+    if (is_alone) {
+        large->next = zones->larges;
+        zones->larges = large;
+        /* release: is_moving */
+        if (large->place.from)
+            atomic_fetch_add_explicit(&zones->larges_moving, 1, memory_order_release);
+    }
+    sh_lock_release(&zones->lock);
+    return is_alone;
 }
 
 static void large_leave(struct sh_backup *backup, struct sh_large *large)
@@ -177,6 +230,8 @@ static void large_leave(struct sh_backup *backup, struct sh_large *large)
     while (*at != large)
         at = &(*at)->next;
     *at = large->next;
+    if (large->place.from)
+        atomic_fetch_sub_explicit(&backup->zones.larges_moving, 1, memory_order_release);
     sh_lock_release(&backup->zones.lock);
 }
 
@@ -187,24 +242,26 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
     uint64_t chunk = sh_backup_chunk(backup, cid);
     bool is_new = size_before == 0; /* what grows from no bytes is all zeros, and told at once */
     enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    if (!err && is_moving(backup, chunk))
+        err = SHOAL_EAGAIN;
     if (!err)
         err = sh_zones_place(backup, chunk, is_new ? 0 : sh_zone_bytes_of(size_before),
                              sh_zone_bytes_of(size), &place);
     if (err)
         return refused(err);
     err = sh_backlog_hold(&place.zone->backlog, place.from ? SH_CLAIM_BYTES : 0);
-    if (err) {
-        if (place.from)
-            sh_zones_move_cancel(backup, &place);
-        return refused(err);
+    if (!err) {
+        struct sh_large *large = &place.zone->large;
+        *large = (struct sh_large){.chunk = chunk, .place = place, .size = size, .is_new = is_new};
+        if (large_enter(backup, large))
+            return SHOAL_OK;
+        sh_backlog_hold_abandon(&place.zone->backlog);
+        room_given(backup);
+        err = SHOAL_EAGAIN;
     }
-    struct sh_large *large = &place.zone->large;
-    *large = (struct sh_large){.chunk = chunk, .place = place, .size = size, .is_new = is_new};
-    sh_lock_take(&backup->zones.lock);
-    large->next = backup->zones.larges;
-    backup->zones.larges = large;
-    sh_lock_release(&backup->zones.lock);
-    return SHOAL_OK;
+    if (place.from)
+        sh_zones_move_cancel(backup, &place);
+    return refused(err);
 }
 
 static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct sh_bytes bytes,
@@ -245,9 +302,13 @@ static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool i
     uint64_t number;
     large_leave(backup, large);
     if (!is_made) {
+        bool has_pieces = done.told > 0;
         sh_backlog_hold_abandon(&zone->backlog);
         if (done.place.from)
             sh_zones_move_cancel(backup, &done.place);
+        if (has_pieces)
+            sh_zone_dirty(zone);
+        room_given(backup);
         return;
     }
     const struct admitted counted = {.place = done.place,

@@ -330,6 +330,81 @@ static void test_large(void **state)
     assert_null(backup->zones.larges);
 }
 
+static struct sh_store_rewriting *rewriting_of(const struct sh_store_rewrite *rewrite)
+{
+    struct sh_store_rewriting *rewriting;
+    assert_int_equal(sh_store_rewriting_begin(store, rewrite, &rewriting), SHOAL_OK);
+    return rewriting;
+}
+
+static void on_done(void *arg, enum shoal_err err)
+{
+    assert_int_equal(err, SHOAL_OK);
+    ++*(unsigned *)arg;
+}
+
+/* Who is refused while a large chunk comes is called when that is given up, also where nothing of it was recorded. */
+static void test_large_given_up(void **state)
+{
+    (void)state;
+    shoal_cid large = make(400000), small = make(10);
+    struct sh_write write;
+    unsigned dones = 0;
+    const struct sh_store_rewrite put = {
+        .kind = SH_STORE_PUT, .cid = large, .data = sh_bytes_make(data, sizeof data)};
+    const struct sh_store_rewrite shrink = {.kind = SH_STORE_RESIZE, .cid = small, .size = 9};
+    for (unsigned with_pieces = 0; with_pieces < 2; with_pieces++) {
+        struct sh_store_rewriting *rewriting = rewriting_of(&put);
+        while (!zones[0]->backlog.is_held || (with_pieces && !zones[0]->backlog.has_pieces))
+            assert_false(sh_store_rewriting_step(rewriting));
+        read_all(0);
+        sh_write_begin(&write, SH_LEVEL_ASYNC);
+        assert_int_equal(sh_backup_rewrite(backup, &write, &shrink), SHOAL_EAGAIN);
+        sh_backup_room_wait(backup, &write, on_done, &dones);
+        assert_int_equal(sh_waits_call(backup), 0);
+        atomic_store(&zones[0]->is_dirty, false);
+        assert_int_equal(sh_store_rewriting_end(rewriting), SHOAL_ECANCELED);
+        assert_int_equal(sh_waits_call(backup), 1);
+        assert_int_equal(dones, 1 + with_pieces);
+        assert_int_equal(atomic_load(&zones[0]->is_dirty), with_pieces);
+        read_all(0);
+    }
+}
+
+/* While a large chunk is on its way to another zone, no other change of it goes to the zone where it still is. */
+static void test_large_moves_alone(void **state)
+{
+    (void)state;
+    shoal_cid large = make(300000), small = make(100);
+    (void)make(700000);
+    const struct sh_store_rewrite grows[] = {
+        {.kind = SH_STORE_RESIZE, .cid = large, .size = 500000},
+        {.kind = SH_STORE_RESIZE, .cid = small, .size = 500000},
+    };
+    const struct sh_store_rewrite put = {
+        .kind = SH_STORE_PUT, .cid = large, .data = sh_bytes_make(data, 300000)};
+    for (unsigned i = 0; i < 2; i++) {
+        struct sh_store_rewriting *grow = rewriting_of(&grows[i]);
+        while (!zones[1]->backlog.is_held || !zones[1]->backlog.has_pieces)
+            assert_false(sh_store_rewriting_step(grow));
+        if (i == 0) {
+            struct sh_store_rewriting *other = rewriting_of(&put);
+            for (unsigned step = 0; step < 100; step++)
+                assert_false(sh_store_rewriting_step(other));
+            assert_false(zones[0]->backlog.is_held);
+            assert_int_equal(sh_store_rewriting_end(other), SHOAL_ECANCELED);
+        } else {
+            assert_int_equal(resize(small, 101), SHOAL_EAGAIN);
+        }
+        while (!sh_store_rewriting_step(grow))
+            continue;
+        assert_int_equal(sh_store_rewriting_end(grow), SHOAL_OK);
+        assert_ptr_equal(sh_zones_find(backup, grows[i].cid.v), zones[1]);
+        read_all(1);
+    }
+    assert_int_equal(resize(small, 101), SHOAL_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +416,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cancelled, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_given_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_moves_alone, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,39 @@ static void test_cut(void **state)
     assert_int_equal(rig_load(&rig, 0).end, 10);
 }
 
+static bool holds_syncs(const struct cut *cut, const struct sh_disk_op *op)
+{
+    (void)cut;
+    return op->kind == SH_DISK_SYNC;
+}
+
+/* What a start has found is durable, though the process that was killed had not synced it: batches that went to slots at once, none of
+ * which a start copies. */
+static void test_killed_then_cut(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    struct cut *cut = cut_of(rig.config.disk);
+    for (unsigned i = 0; sh_replog_handed(zone()) < 20; i++) {
+        append(0, i % RIG_CHUNKS, i, 500);
+        steps(1);
+    }
+    assert_int_equal(sh_replog_durable(zone()), 0);
+    assert_int_equal(status().primary_writes, 0);
+    shut();
+    assert_int_equal(cut->count, 0);
+    uint64_t syncs = cut->syncs;
+    rig_open(&rig);
+    assert_true(cut->syncs > syncs);
+    uint64_t end = rig_load(&rig, 0).end;
+    assert_true(end >= 20);
+    shut();
+    cut_power(cut);
+    rig_open(&rig);
+    assert_int_equal(rig_load(&rig, 0).end, end);
+}
+
 /* Nobody waits: what is handed is synced after a while, once for all zones. */
 static void test_synced_later(void **state)
 {
@@ -83,12 +116,6 @@ static void test_synced_later(void **state)
     assert_at(15, 15);
     assert_int_equal(sh_replog_durable(rig.zones[1].zone), 1);
     assert_int_equal(sh_replog_due_ns(rig.log), UINT64_MAX);
-}
-
-static bool holds_syncs(const struct cut *cut, const struct sh_disk_op *op)
-{
-    (void)cut;
-    return op->kind == SH_DISK_SYNC;
 }
 
 /* A sync covers what had been handed when it began, and no more. */
@@ -243,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_killed, setup_later, teardown),
         cmocka_unit_test_setup_teardown(test_cut, setup_later, teardown),
+        cmocka_unit_test_setup_teardown(test_killed_then_cut, setup_later, teardown),
         cmocka_unit_test_setup_teardown(test_synced_later, setup_later, teardown),
         cmocka_unit_test_setup_teardown(test_sync_covers_what_was_before, setup_later, teardown),
         cmocka_unit_test_setup_teardown(test_sync_of_what_is_fresh, setup_later, teardown),
