@@ -474,8 +474,9 @@ static void test_read(void **state)
                                         .arg = &is_over};
     assert_int_equal(sh_replog_zone_read(zone, &read), SHOAL_OK);
     assert_int_equal(sh_replog_zone_drop(zone, on_dropped, &told), SHOAL_EBUSY);
-    for (unsigned i = 0; !is_over; i++) {
-        assert_true(i < 10000);
+    unsigned steps = 0;
+    while (!is_over) {
+        assert_true(steps++ < 10000);
         rig_step(&rig, RIG_MS);
     }
     memset(&told, 0, sizeof told);

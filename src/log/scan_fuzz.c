@@ -42,7 +42,7 @@ static void heads_read(bool is_sealed)
     if (is_sealed)
         block_seal(0x746f6c73);
     if (sh_log_slot_get(bytes, sh_load64(bytes + 24), &slot))
-        SH_ASSERT(slot.kind >= SH_SLOT_ENTRIES && slot.kind <= SH_SLOT_SURVIVORS);
+        SH_ASSERT(slot.kind >= SH_SLOT_ENTRIES && slot.kind <= SH_SLOT_DROPPED);
 }
 
 static void spans_read(bool is_sealed)
