@@ -69,6 +69,10 @@ SHOAL_NODISCARD enum shoal_err sh_backup_zone_found(struct sh_backup *backup, st
                                                     size_t count, uint64_t live_bytes,
                                                     uint64_t next);
 
+/* The log of a zone that was found has an image of a chunk that is not the zone's: it goes, so that it takes no room for ever. Where
+ * there are very many some stay until the next start. */
+void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk);
+
 /* Whether a zone that was found claims a chunk. */
 bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk);
 

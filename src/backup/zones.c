@@ -365,6 +365,20 @@ static bool is_time(const struct sh_leftover *leftover)
            atomic_load(&leftover->moved_to->acked[SH_LEVEL_DURABLE]) > leftover->number;
 }
 
+/* Records that a zone has a chunk no more; false: there is no room now. */
+static bool leave(struct sh_zone *zone, uint64_t chunk)
+{
+    const struct sh_backlog_entry removal = {.local_id = chunk & SH_LOCAL_IDS,
+                                             .creator = (uint16_t)(chunk >> 48),
+                                             .kind = SH_BACKLOG_REMOVAL,
+                                             .pieces = 1};
+    if (sh_backlog_admit(&zone->backlog, SH_BACKLOG_HEAD_BYTES))
+        return false;
+    (void)sh_backlog_record(&zone->backlog, NULL, &removal);
+    sh_zone_dirty(zone);
+    return true;
+}
+
 unsigned sh_zones_leftovers(struct sh_backup *backup)
 {
     struct sh_zones *zones = &backup->zones;
@@ -372,22 +386,21 @@ unsigned sh_zones_leftovers(struct sh_backup *backup)
     sh_lock_take(&zones->lock);
     for (size_t i = 0; i < zones->leftovers_count && done < LEFTOVERS_A_STEP;) {
         const struct sh_leftover *leftover = &zones->leftovers[i];
-        const struct sh_backlog_entry removal = {.local_id = leftover->chunk & SH_LOCAL_IDS,
-                                                 .creator = (uint16_t)(leftover->chunk >> 48),
-                                                 .kind = SH_BACKLOG_REMOVAL,
-                                                 .pieces = 1};
-        if (!is_time(leftover) ||
-            sh_backlog_admit(&leftover->zone->backlog, SH_BACKLOG_HEAD_BYTES)) {
+        if (!is_time(leftover) || !leave(leftover->zone, leftover->chunk)) {
             i++;
             continue;
         }
-        (void)sh_backlog_record(&leftover->zone->backlog, NULL, &removal);
-        sh_zone_dirty(leftover->zone);
         zones->leftovers[i] = zones->leftovers[--zones->leftovers_count];
         done++;
     }
     sh_lock_release(&zones->lock);
     return done;
+}
+
+void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk)
+{
+    /* At once, before anything else of the zone: the chunk may move there later. */
+    (void)leave(backup->zones.all[number], chunk);
 }
 
 void sh_zones_leave(struct sh_backup *backup, struct sh_zone *zone, uint64_t chunk)

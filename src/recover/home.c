@@ -21,6 +21,8 @@ struct recovering {
     size_t claims_count, claims_room;
     struct large *larges;
     size_t larges_count, larges_room;
+    uint64_t *left; /* chunks of which the zone has an image, but which are not its */
+    size_t left_count, left_room;
 };
 
 /* --- What the log has -------------------------------------------------------------------------- */
@@ -61,6 +63,19 @@ static enum shoal_err large_add(struct recovering *recovering, uint64_t chunk, u
         return SHOAL_ENOMEM;
     recovering->larges = larges;
     larges[recovering->larges_count++] = (struct large){chunk, size};
+    return SHOAL_OK;
+}
+
+static enum shoal_err left_add(struct recovering *recovering, uint64_t chunk)
+{
+    if (recovering->left_count && recovering->left[recovering->left_count - 1] == chunk)
+        return SHOAL_OK; /* another piece of it */
+    uint64_t *left = grown(recovering->left, &recovering->left_room, recovering->left_count + 1,
+                           sizeof *recovering->left);
+    if (!left)
+        return SHOAL_ENOMEM;
+    recovering->left = left;
+    left[recovering->left_count++] = chunk;
     return SHOAL_OK;
 }
 
@@ -106,7 +121,7 @@ static enum shoal_err on_item(void *arg, struct sh_replog_zone *zone,
     if (item->creator == 0)
         return claim_take(recovering, item->local_id - 1, item);
     if (sh_backup_is_claimed(recovering->home->backup, chunk))
-        return SHOAL_OK; /* a later zone has it, or has removed it */
+        return left_add(recovering, chunk); /* a later zone has it, or has removed it */
     if (item->pieces > 1)
         return piece_take(recovering, chunk, item);
     enum shoal_err err =
@@ -159,6 +174,8 @@ static enum shoal_err unclaimed_drop(struct recovering *recovering)
             continue;
         enum shoal_err err =
             sh_store_remove(recovering->home->store, cid_of(recovering, large->chunk));
+        if (!err)
+            err = left_add(recovering, large->chunk);
         if (err)
             return err;
         recovering->live -= large->size + SH_ZONE_CHUNK_BYTES;
@@ -174,7 +191,7 @@ static enum shoal_err zone_bring_back(struct recovering *recovering, struct sh_r
     uint64_t number = sh_replog_zone_id(zone) & ~(UINT64_MAX << 48);
     recovering->is_over = false;
     recovering->live = 0;
-    recovering->claims_count = recovering->larges_count = 0;
+    recovering->claims_count = recovering->larges_count = recovering->left_count = 0;
     recovering->found->zone = number;
     const struct sh_replog_read read = {
         .rest_max = 4096, .take = on_item, .done = on_done, .arg = recovering};
@@ -186,8 +203,13 @@ static enum shoal_err zone_bring_back(struct recovering *recovering, struct sh_r
     if (!err)
         err = sh_backup_zone_found(home->backup, home->log, number, recovering->claims,
                                    recovering->claims_count, recovering->live, recovering->end);
-    recovering->found->zones += !err;
-    return err;
+    if (err)
+        return err;
+    for (size_t i = 0; i < recovering->left_count; i++)
+        sh_backup_left_found(home->backup, number, recovering->left[i]);
+    recovering->found->zones++;
+    recovering->found->left += recovering->left_count;
+    return SHOAL_OK;
 }
 
 enum shoal_err sh_recover_home_run(const struct sh_recover_home *home,
@@ -205,5 +227,6 @@ enum shoal_err sh_recover_home_run(const struct sh_recover_home *home,
     }
     free(recovering.claims);
     free(recovering.larges);
+    free(recovering.left);
     return err;
 }

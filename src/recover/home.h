@@ -23,6 +23,7 @@ struct sh_recover_home {
 
 struct sh_recovered {
     uint64_t zones, chunks, payload_bytes;
+    uint64_t left; /* images in zones that do not have the chunk (any more): these go */
     uint64_t zone; /* the number of the zone that was looked at last */
 };
 

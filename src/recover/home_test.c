@@ -182,6 +182,21 @@ static uint64_t live(void)
     return status.live_bytes;
 }
 
+/* The backup writes what it has to; then the process ends, and another begins. What the first one found to be left over is gone. */
+static void assert_left_gone(uint64_t left)
+{
+    struct sh_recovered before = found;
+    assert_int_equal(before.left, left);
+    sh_backup_home_set(backup, log_);
+    for (unsigned i = 0; i < 100; i++)
+        (void)sh_backup_step(backup, now_ns(NULL), 1);
+    sh_backup_destroy(backup);
+    sh_store_destroy(store);
+    assert_int_equal(bring_back(4 << 20), SHOAL_OK);
+    assert_int_equal(found.left, 0);
+    assert_true(found.chunks == before.chunks && found.payload_bytes == before.payload_bytes);
+}
+
 /* Of two zones that claim a chunk the later one has it, also where that has removed it. */
 static void test_claims(void **state)
 {
@@ -211,6 +226,9 @@ static void test_claims(void **state)
     assert_text(7, "seven");
     assert_true(found.zones == 3 && found.chunks == 3 && found.payload_bytes == 11);
     assert_int_equal(live(), 11 + 3 * SH_ZONE_CHUNK_BYTES);
+    assert_left_gone(4);
+    assert_text(2, "two");
+    assert_gone(3);
 }
 
 /* A large chunk of which all pieces are there, but not the claim, has not moved. */
@@ -238,6 +256,8 @@ static void test_large_unclaimed(void **state)
     assert_text(8, "eight");
     assert_int_equal(found.chunks, 3);
     assert_int_equal(live(), 380005 + 3 * SH_ZONE_CHUNK_BYTES);
+    assert_left_gone(3);
+    assert_text(8, "eight");
 }
 
 /* Zones of other nodes, whose replicas the log has, are left alone. */
