@@ -413,6 +413,47 @@ static void test_words(void **state)
     shoal_close(memory);
 }
 
+/* --- Closing while calls are in flight ------------------------------------------------------------ */
+
+#define CHAINS 20u
+
+static uint8_t chain_bytes[300000]; /* one of a zone comes at a time, the others wait for room */
+static unsigned chains_ended;
+static shoal *chain_store;
+
+/* Begins the same once more, until it can't. */
+static void on_link(struct shoal_call *call)
+{
+    if (call->err == SHOAL_OK) {
+        enum shoal_err err =
+            shoal_put_async(chain_store, call->cid, chain_bytes, sizeof chain_bytes, call);
+        if (err == SHOAL_OK)
+            return;
+        assert_int_equal(err, SHOAL_ESTOPPED);
+    }
+    chains_ended++;
+}
+
+/* All that are in flight are over when it was closed, also those that go on and on. */
+static void test_closed_in_flight(void **state)
+{
+    (void)state;
+    struct shoal_call calls[CHAINS];
+    shoal_cid cids[CHAINS];
+    chain_store = open_store();
+    chains_ended = 0;
+    assert_int_equal(
+        shoal_create_many(chain_store, SHOAL_NID_NONE, sizeof chain_bytes, CHAINS, cids), SHOAL_OK);
+    for (unsigned i = 0; i < CHAINS; i++) {
+        calls[i] = (struct shoal_call){.done = on_link};
+        assert_int_equal(
+            shoal_put_async(chain_store, cids[i], chain_bytes, sizeof chain_bytes, &calls[i]),
+            SHOAL_OK);
+    }
+    shoal_close(chain_store);
+    assert_int_equal(chains_ended, CHAINS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,6 +465,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_in_use, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_small, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_closed_in_flight, setup, teardown),
         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,6 +18,7 @@
 #define LINGER_NS UINT64_C(100000000)
 #define VERSIONS_MAX 65536u
 #define WINDOW_BYTES (UINT64_C(32) << 20)
+#define CALLS_PAUSE_NS UINT64_C(1000000)
 
 struct sh_durable {
     struct sh_disk *disk;
@@ -294,10 +295,21 @@ enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir, enum s
     return crew_begin(store);
 }
 
+/* None begins any more; those that are under way end as what they wait for comes. */
+static void calls_await(struct shoal *store)
+{
+    /* acquire: what their completions did */
+    while (atomic_load_explicit(&store->awaited, memory_order_acquire)) {
+        struct sh_waiter pause = {0};
+        (void)sh_crew_wait(store->crew, 0, &pause, sh_now(&store->env.clock) + CALLS_PAUSE_NS);
+    }
+}
+
 void sh_durable_sync(struct shoal *store)
 {
     if (!store->durable || !store->crew)
         return;
+    calls_await(store);
     struct sh_write write;
     struct sh_metadata_result none;
     sh_write_begin(&write, SH_LEVEL_DURABLE);
