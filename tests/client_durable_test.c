@@ -413,6 +413,37 @@ static void test_words(void **state)
     shoal_close(memory);
 }
 
+static bool async_done;
+
+static void on_async(struct shoal_call *call)
+{
+    (void)call;
+    async_done = true;
+}
+
+/* Who writes with SHOAL_ASYNC waits for nothing, also not for what others wrote to the chunk; who reads it does. */
+static void test_async_level(void **state)
+{
+    (void)state;
+    shoal *store = open_store();
+    shoal_cid cid;
+    assert_int_equal(shoal_create(store, SHOAL_NID_NONE, 8, &cid), SHOAL_OK);
+    for (unsigned i = 0; i < 20; i++) {
+        struct shoal_call durable = {0}, async = {0};
+        assert_int_equal(shoal_level_use(SHOAL_DURABLE), SHOAL_OK);
+        assert_int_equal(shoal_put_async(store, cid, "durable!", 8, &durable), SHOAL_OK);
+        assert_int_equal(shoal_level_use(SHOAL_ASYNC), SHOAL_OK);
+        async.err = SHOAL_EINVAL;
+        async.done = on_async;
+        async_done = false;
+        assert_int_equal(shoal_put_async(store, cid, "at once!", 8, &async), SHOAL_OK);
+        assert_true(async_done && async.err == SHOAL_OK);
+        assert_int_equal(shoal_wait(store, &durable), SHOAL_OK);
+    }
+    assert_int_equal(shoal_level_use(SHOAL_LEVEL_DEFAULT), SHOAL_OK);
+    shoal_close(store);
+}
+
 /* --- Closing while calls are in flight ------------------------------------------------------------ */
 
 #define CHAINS 20u
@@ -465,6 +496,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_in_use, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_small, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_async_level, setup, teardown),
         cmocka_unit_test_setup_teardown(test_closed_in_flight, setup, teardown),
         cmocka_unit_test(test_words),
     };

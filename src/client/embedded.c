@@ -282,6 +282,15 @@ static void on_acked(void *arg, enum shoal_err err)
     wait_end(store);
 }
 
+/* Whether a call tells nothing of the chunk but that it was there: it was written, for nobody who waits. */
+static bool tells_nothing(const struct sh_call_state *state)
+{
+    enum sh_call_kind kind = state->ask.kind;
+    return state->write.level == SH_LEVEL_ASYNC && state->outcome == SHOAL_OK &&
+           !sh_call_reads(kind) && kind != SH_CALL_ADD && kind != SH_CALL_PUT_IF &&
+           kind != SH_CALL_PUT_HASH;
+}
+
 /* Goes on with a call; true: it is over, else it will be completed. */
 static bool go_on(struct shoal *store, struct shoal_call *call, enum shoal_err *err_out)
 {
@@ -299,6 +308,8 @@ static bool go_on(struct shoal *store, struct shoal_call *call, enum shoal_err *
         sh_backup_room_wait(store->backup, &state->write, on_room, call);
         return false;
     }
+    if (tells_nothing(state))
+        return true;
     /* What others wrote, and what it says of the chunk, is not to be known before they know it. */
     bool has_written = state->write.marks_count > 0;
     if (has_chunk && !has_written && sh_backup_read_is_clean(store->backup, lid, &state->write))
