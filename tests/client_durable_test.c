@@ -413,6 +413,78 @@ static void test_words(void **state)
     shoal_close(memory);
 }
 
+static bool async_done;
+
+static void on_async(struct shoal_call *call)
+{
+    (void)call;
+    async_done = true;
+}
+
+/* Who writes with SHOAL_ASYNC waits for nothing, also not for what others wrote to the chunk; who reads it does. */
+static void test_async_level(void **state)
+{
+    (void)state;
+    shoal *store = open_store();
+    shoal_cid cid;
+    assert_int_equal(shoal_create(store, SHOAL_NID_NONE, 8, &cid), SHOAL_OK);
+    for (unsigned i = 0; i < 20; i++) {
+        struct shoal_call durable = {0}, async = {0};
+        assert_int_equal(shoal_level_use(SHOAL_DURABLE), SHOAL_OK);
+        assert_int_equal(shoal_put_async(store, cid, "durable!", 8, &durable), SHOAL_OK);
+        assert_int_equal(shoal_level_use(SHOAL_ASYNC), SHOAL_OK);
+        async.err = SHOAL_EINVAL;
+        async.done = on_async;
+        async_done = false;
+        assert_int_equal(shoal_put_async(store, cid, "at once!", 8, &async), SHOAL_OK);
+        assert_true(async_done && async.err == SHOAL_OK);
+        assert_int_equal(shoal_wait(store, &durable), SHOAL_OK);
+    }
+    assert_int_equal(shoal_level_use(SHOAL_LEVEL_DEFAULT), SHOAL_OK);
+    shoal_close(store);
+}
+
+/* --- Closing while calls are in flight ------------------------------------------------------------ */
+
+#define CHAINS 20u
+
+static uint8_t chain_bytes[300000]; /* one of a zone comes at a time, the others wait for room */
+static unsigned chains_ended;
+static shoal *chain_store;
+
+/* Begins the same once more, until it can't. */
+static void on_link(struct shoal_call *call)
+{
+    if (call->err == SHOAL_OK) {
+        enum shoal_err err =
+            shoal_put_async(chain_store, call->cid, chain_bytes, sizeof chain_bytes, call);
+        if (err == SHOAL_OK)
+            return;
+        assert_int_equal(err, SHOAL_ESTOPPED);
+    }
+    chains_ended++;
+}
+
+/* All that are in flight are over when it was closed, also those that go on and on. */
+static void test_closed_in_flight(void **state)
+{
+    (void)state;
+    struct shoal_call calls[CHAINS];
+    shoal_cid cids[CHAINS];
+    chain_store = open_store();
+    chains_ended = 0;
+    assert_int_equal(
+        shoal_create_many(chain_store, SHOAL_NID_NONE, sizeof chain_bytes, CHAINS, cids), SHOAL_OK);
+    for (unsigned i = 0; i < CHAINS; i++) {
+        calls[i] = (struct shoal_call){.done = on_link};
+        assert_int_equal(
+            shoal_put_async(chain_store, cids[i], chain_bytes, sizeof chain_bytes, &calls[i]),
+            SHOAL_OK);
+    }
+    shoal_close(chain_store);
+    assert_int_equal(chains_ended, CHAINS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,6 +496,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_in_use, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_small, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_async_level, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_closed_in_flight, setup, teardown),
         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

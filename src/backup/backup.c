@@ -131,11 +131,14 @@ static unsigned spare_make(struct sh_backup *backup, uint64_t now_ns)
         return 0;
     uint64_t wanted = sh_store_ids_wanted(backup->config.store);
     uint64_t first = (uint64_t)backup->config.nid.v << 48 | (wanted & SH_LOCAL_IDS);
-    enum shoal_err err = sh_zone_make(backup, zones->end, 1, &zone);
+    enum shoal_err err = sh_zone_new(backup, zones->end, 1, &zone);
     if (!err) {
         err = log_add(backup, backup->log, zone, first);
+        /* Others look at all zones that there are, so it is one of them only when it stays. */
         if (err)
-            sh_zone_unmake(zone);
+            sh_zone_free(zone);
+        else
+            sh_zone_enter(zone);
     }
     backup->zone_again_ns = err ? now_ns + ZONE_AGAIN_NS : 0;
     if (err && !atomic_load(&backup->no_zone))

@@ -114,11 +114,14 @@ static inline uint64_t sh_zone_bytes_of(uint32_t size)
 
 SHOAL_NODISCARD enum shoal_err sh_zones_make(struct sh_zones *zones);
 void sh_zones_end(struct sh_zones *zones);
-/* A zone under the next number, or under that one. ENOMEM, ELIMIT. */
+/* A zone under that number, which nobody finds until it is entered, for good; or is freed. ENOMEM, ELIMIT. */
+SHOAL_NODISCARD enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t next,
+                                           struct sh_zone **zone_out);
+void sh_zone_enter(struct sh_zone *zone);
+void sh_zone_free(struct sh_zone *zone);
+/* The two in one. */
 SHOAL_NODISCARD enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number,
                                             uint64_t next, struct sh_zone **zone_out);
-/* Takes back the zone that was made last. */
-void sh_zone_unmake(struct sh_zone *zone);
 /* The zone that has a chunk; NULL: none. Any thread. */
 struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk);
 /* Enters a claim that the zone's log has. ENOMEM, ELIMIT. */

@@ -19,7 +19,7 @@ enum shoal_err sh_zones_make(struct sh_zones *zones)
     return zones->all ? sh_ranges_create(MAP_NODES, &zones->map) : SHOAL_ENOMEM;
 }
 
-static void zone_free(struct sh_zone *zone)
+void sh_zone_free(struct sh_zone *zone)
 {
     if (zone->cursor.backlog)
         sh_backlog_detach(&zone->cursor);
@@ -32,7 +32,7 @@ void sh_zones_end(struct sh_zones *zones)
 {
     for (uint64_t i = 0; zones->all && i < zones->end; i++) {
         if (zones->all[i])
-            zone_free(zones->all[i]);
+            sh_zone_free(zones->all[i]);
     }
     sh_ranges_destroy(zones->map);
     free(zones->leftovers);
@@ -40,16 +40,14 @@ void sh_zones_end(struct sh_zones *zones)
     sh_lock_destroy(&zones->lock);
 }
 
-enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number, uint64_t next,
-                            struct sh_zone **zone_out)
+enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t next,
+                           struct sh_zone **zone_out)
 {
-    struct sh_zones *zones = &backup->zones;
     if (number >= SH_ZONES_MAX)
         return SHOAL_ELIMIT;
     struct sh_zone *zone = calloc(1, sizeof *zone);
     if (!zone)
         return SHOAL_ENOMEM;
-    SH_ASSERT(!zones->all[number]);
     zone->backup = backup;
     zone->number = number;
     sh_backlog_init(&zone->backlog, backup->pool, backup->window, next);
@@ -59,21 +57,27 @@ enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number, uint64_t 
         atomic_init(&zone->acked[level], next);
         zone->wanted[level] = next;
     }
-    zones->all[number] = zone;
-    /* release: who finds the number in the map finds the zone */
-    if (number >= atomic_load_explicit(&zones->end, memory_order_relaxed))
-        atomic_store_explicit(&zones->end, number + 1, memory_order_release);
     *zone_out = zone;
     return SHOAL_OK;
 }
 
-void sh_zone_unmake(struct sh_zone *zone)
+void sh_zone_enter(struct sh_zone *zone)
 {
     struct sh_zones *zones = &zone->backup->zones;
-    SH_ASSERT(zone->number + 1 == zones->end && !zone->claims_count);
-    zones->all[zone->number] = NULL;
-    zones->end = zone->number;
-    zone_free(zone);
+    SH_ASSERT(!zones->all[zone->number]);
+    zones->all[zone->number] = zone;
+    /* release: who finds the number in the map, or below the end, finds the zone */
+    if (zone->number >= atomic_load_explicit(&zones->end, memory_order_relaxed))
+        atomic_store_explicit(&zones->end, zone->number + 1, memory_order_release);
+}
+
+enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number, uint64_t next,
+                            struct sh_zone **zone_out)
+{
+    enum shoal_err err = sh_zone_new(backup, number, next, zone_out);
+    if (!err)
+        sh_zone_enter(*zone_out);
+    return err;
 }
 
 struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk)

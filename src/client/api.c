@@ -98,6 +98,8 @@ static enum shoal_err begin_prepared(struct shoal *store, struct shoal_call *cal
     enum shoal_err err;
     if (!store->is_embedded)
         return sh_call_start(store, call);
+    if (sh_client_closing(store))
+        return SHOAL_ESTOPPED;
     atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
     if (embedded_begin(store, call, &err))
         sh_call_complete(state, err);

@@ -48,6 +48,7 @@ struct shoal {
     struct sh_backup *backup;   /* what changes the store goes through it */
     struct sh_durable *durable; /* durable.c; NULL: the chunks are gone with the handle */
     struct sh_durable_sizes durable_sizes;
+    _Atomic uint32_t awaited; /* calls that wait for room in a log, or for their acknowledgement */
     uint32_t chunk_bytes_max;
     struct sh_leases *leases;
     struct sh_stripes stripes;

@@ -18,6 +18,7 @@
 #define LINGER_NS UINT64_C(100000000)
 #define VERSIONS_MAX 65536u
 #define WINDOW_BYTES (UINT64_C(32) << 20)
+#define CALLS_PAUSE_NS UINT64_C(1000000)
 
 struct sh_durable {
     struct sh_disk *disk;
@@ -137,10 +138,13 @@ enum shoal_err sh_embedded_backup(struct shoal *store, const char *data_dir)
     return sh_backup_create(&config, &store->backup);
 }
 
-/* Slots for all zones that a store of so many bytes can have. */
+/* Slots for all zones that a store of so many bytes can fill. A chunk counts for its zone with SH_ZONE_CHUNK_BYTES and takes some 2
+ * in the store: chunks of no bytes come to 10.5 times what the store has, of 8 bytes to 3.1 times. A slot that is not in use costs 48
+ * bytes of memory and nothing on the disk. */
+#define ZONES_PER_STORE 11
 static uint32_t slots_of(uint32_t slot_bytes, uint64_t zone_bytes, uint64_t store_bytes_max)
 {
-    uint64_t zones = store_bytes_max / zone_bytes + 3;
+    uint64_t zones = ZONES_PER_STORE * (store_bytes_max / zone_bytes + 1) + 2;
     uint64_t slots =
         zones * sh_replog_slots_for(slot_bytes, 2 * zone_bytes) + SH_REPLOG_SPARE_SLOTS;
     return slots < (1u << 24) ? (uint32_t)slots : 1u << 24;
@@ -294,10 +298,21 @@ enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir, enum s
     return crew_begin(store);
 }
 
+/* None begins any more; those that are under way end as what they wait for comes. */
+static void calls_await(struct shoal *store)
+{
+    /* acquire: what their completions did */
+    while (atomic_load_explicit(&store->awaited, memory_order_acquire)) {
+        struct sh_waiter pause = {0};
+        (void)sh_crew_wait(store->crew, 0, &pause, sh_now(&store->env.clock) + CALLS_PAUSE_NS);
+    }
+}
+
 void sh_durable_sync(struct shoal *store)
 {
     if (!store->durable || !store->crew)
         return;
+    calls_await(store);
     struct sh_write write;
     struct sh_metadata_result none;
     sh_write_begin(&write, SH_LEVEL_DURABLE);

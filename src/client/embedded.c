@@ -262,11 +262,33 @@ static enum shoal_err attempt(struct shoal *store, struct shoal_call *call, sh_l
 
 static void on_room(void *arg, enum shoal_err err);
 
+/* The store is not closed from here on, until the wait, and what its end completes, is over. */
+static void wait_begin(struct shoal *store)
+{
+    atomic_fetch_add_explicit(&store->awaited, 1, memory_order_relaxed);
+}
+
+static void wait_end(struct shoal *store)
+{
+    atomic_fetch_sub_explicit(&store->awaited, 1, memory_order_release);
+}
+
 static void on_acked(void *arg, enum shoal_err err)
 {
     struct shoal_call *call = arg;
     struct sh_call_state *state = sh_call_state_of(call);
+    struct shoal *store = state->store;
     sh_call_complete(state, err == SHOAL_OK ? state->outcome : err);
+    wait_end(store);
+}
+
+/* Whether a call tells nothing of the chunk but that it was there: it was written, for nobody who waits. */
+static bool tells_nothing(const struct sh_call_state *state)
+{
+    enum sh_call_kind kind = state->ask.kind;
+    return state->write.level == SH_LEVEL_ASYNC && state->outcome == SHOAL_OK &&
+           !sh_call_reads(kind) && kind != SH_CALL_ADD && kind != SH_CALL_PUT_IF &&
+           kind != SH_CALL_PUT_HASH;
 }
 
 /* Goes on with a call; true: it is over, else it will be completed. */
@@ -282,26 +304,35 @@ static bool go_on(struct shoal *store, struct shoal_call *call, enum shoal_err *
     if (!store->durable)
         return true;
     if (err == SHOAL_EAGAIN) {
+        wait_begin(store);
         sh_backup_room_wait(store->backup, &state->write, on_room, call);
         return false;
     }
+    if (tells_nothing(state))
+        return true;
     /* What others wrote, and what it says of the chunk, is not to be known before they know it. */
     bool has_written = state->write.marks_count > 0;
     if (has_chunk && !has_written && sh_backup_read_is_clean(store->backup, lid, &state->write))
         return true;
-    return !sh_write_wait(store->backup, &state->write, on_acked, call);
+    wait_begin(store);
+    if (sh_write_wait(store->backup, &state->write, on_acked, call))
+        return false;
+    wait_end(store);
+    return true;
 }
 
 static void on_room(void *arg, enum shoal_err err)
 {
     struct shoal_call *call = arg;
     struct sh_call_state *state = sh_call_state_of(call);
+    struct shoal *store = state->store;
     if (err != SHOAL_OK && state->rewriting) {
         (void)!sh_store_rewriting_end(state->rewriting);
         state->rewriting = NULL;
     }
-    if (err != SHOAL_OK || go_on(state->store, call, &err))
+    if (err != SHOAL_OK || go_on(store, call, &err))
         sh_call_complete(state, err);
+    wait_end(store);
 }
 
 bool sh_embedded_start(struct shoal *store, struct shoal_call *call, enum shoal_err *err_out)

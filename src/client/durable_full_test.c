@@ -1,0 +1,82 @@
+/* A durable store takes chunks of any size until its memory is full, not its log. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/client_int.h"
+
+#define AT_ONCE 256u
+
+static char folder[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/shoal-full-XXXXXX");
+    return !mkdtemp(folder);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char path[512];
+    DIR *listed = opendir(folder);
+    for (const struct dirent *entry; listed && (entry = readdir(listed));) {
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        (void)unlink(path);
+    }
+    if (listed)
+        closedir(listed);
+    return rmdir(folder);
+}
+
+static void assert_fills(uint32_t size)
+{
+    const struct shoal_options options = {
+        .data_dir = folder, .store_bytes_max = 8 << 20, .level = SHOAL_ASYNC, .small_pages = true};
+    const struct sh_durable_sizes sizes = {
+        .slot_bytes = 512 << 10, .primary_blocks = 256, .zone_bytes = 4 << 20};
+    shoal *store;
+    shoal_cid cids[AT_ONCE];
+    enum shoal_err err = sh_embedded_open(&options, &sizes, &store);
+    assert_int_equal(err, SHOAL_OK);
+    while (!err)
+        err = shoal_create_many(store, SHOAL_NID_NONE, size, AT_ONCE, cids);
+    if (err != SHOAL_EFULL)
+        fail_msg("chunks of %u bytes: %s", size, shoal_err_name(err));
+    shoal_close(store);
+}
+
+static void test_empty(void **state)
+{
+    (void)state;
+    assert_fills(0);
+}
+
+static void test_tiny(void **state)
+{
+    (void)state;
+    assert_fills(8);
+}
+
+static void test_small(void **state)
+{
+    (void)state;
+    assert_fills(64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_empty, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_tiny, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_small, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
