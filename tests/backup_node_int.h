@@ -59,7 +59,7 @@ static inline enum shoal_err backup_node_open(struct backup_node *node, struct s
                                    .primary_blocks = 256,
                                    .buffer_bytes = 4 << 20,
                                    .batch_bytes = 16 << 10,
-                                   .linger_ns = 3 * NODE_MS,
+                                   .linger_ns = 20 * NODE_MS,
                                    .versions_max = 1024,
                                    .syncs_later = true,
                                    .handed = sh_backup_handed,

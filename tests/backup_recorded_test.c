@@ -76,6 +76,9 @@ struct run {
     unsigned ids; /* above all that were ever there */
     uint64_t live;
     uint32_t writes;
+    unsigned levels; /* writes are drawn from so many */
+    size_t *acks;    /* the places of acknowledgements, each once */
+    size_t acks_count, acks_room;
     /* Zones of a life, as marks of writes name them, and the zones of all lives; of one zone of several lives the later ones lead to the
      * first. */
     struct sh_zone *zones_of_life[ZONES];
@@ -192,6 +195,15 @@ static void op_end(struct op *op)
     *op = (struct op){.run = op->run};
 }
 
+static void ack_note(struct run *run)
+{
+    size_t place = run->recorder->events_count;
+    if (run->acks_count && run->acks[run->acks_count - 1] == place)
+        return;
+    run->acks = recorder_more(run->acks, run->acks_count, &run->acks_room, sizeof place);
+    run->acks[run->acks_count++] = place;
+}
+
 static void on_acked(void *arg, enum shoal_err err)
 {
     struct op *op = arg;
@@ -202,6 +214,7 @@ static void on_acked(void *arg, enum shoal_err err)
             state->acked[level] = op->run->recorder->events_count;
     }
     all.acked[op->write.level] += op->count;
+    ack_note(op->run);
     op_end(op);
 }
 
@@ -214,7 +227,7 @@ static struct op *op_begin(struct run *run)
         if (op->is_busy)
             continue;
         *op = (struct op){.run = run, .is_busy = true};
-        sh_write_begin(&op->write, (enum sh_level)sh_prng_below(&run->prng, SH_LEVELS));
+        sh_write_begin(&op->write, (enum sh_level)sh_prng_below(&run->prng, run->levels));
         return op;
     }
     return NULL;
@@ -583,6 +596,9 @@ static void run_live(struct run *run)
 {
     for (unsigned i = 0; i < ACTS;) {
         i += act(run);
+        /* Where nobody waits for a sync, much that is not synced comes together. */
+        if (sh_prng_below(&run->prng, 300) == 0)
+            run->levels = run->levels == SH_LEVELS ? SH_LEVEL_DURABLE : SH_LEVELS;
         unsigned steps = (unsigned)sh_prng_below(&run->prng, 4);
         /* Now and then all comes to rest. */
         if (sh_prng_below(&run->prng, 100) == 0)
@@ -656,6 +672,14 @@ static int size_compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Half of the places are those of acknowledgements, where what was said too early shows. */
+static size_t place_drawn(const struct run *run, struct sh_prng *prng)
+{
+    if (sh_prng_below(prng, 2))
+        return run->acks[sh_prng_below(prng, run->acks_count)];
+    return (size_t)sh_prng_below(prng, run->recorder->events_count + 1);
+}
+
 static void states_check(const struct run *run, size_t count)
 {
     static struct replay replay;
@@ -664,7 +688,7 @@ static void states_check(const struct run *run, size_t count)
     struct sh_prng prng = sh_prng_make(run->seed ^ 1);
     assert_non_null(places);
     for (size_t i = 0; i < count; i++)
-        places[i] = (size_t)sh_prng_below(&prng, run->recorder->events_count + 1);
+        places[i] = place_drawn(run, &prng);
     qsort(places, count, sizeof *places, size_compare);
     replay = (struct replay){.recorder = run->recorder};
     cut = (struct cut){.run = run};
@@ -691,6 +715,7 @@ static void run_free(struct run *run)
         free(run->chunks[i].bytes);
         free(run->chunks[i].states);
     }
+    free(run->acks);
     recorder_destroy(run->recorder);
 }
 
@@ -700,6 +725,7 @@ static void recorded_run_holds(void **state)
     const char *folder = *state, *text = getenv("SHOAL_TEST_STATES");
     run.seed = test_seed_fresh();
     run.prng = sh_prng_make(run.seed);
+    run.levels = SH_LEVELS;
     for (unsigned i = 0; i < OPS; i++)
         run.ops[i].run = &run;
     assert_int_equal(sh_real_disk_create(folder, false, &run.real), SHOAL_OK);
