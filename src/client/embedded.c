@@ -17,6 +17,10 @@ void sh_embedded_explain(struct shoal *store, sh_lid lid, enum shoal_err err)
         sh_client_detail_set("the chunk is %u bytes", size);
     } else if (err == SHOAL_ETOOBIG) {
         sh_client_detail_set("a chunk here is at most %u bytes", store->chunk_bytes_max);
+    } else if (err == SHOAL_ENOSPC) {
+        sh_client_detail_set(
+            "the store's log has no room for another zone of chunks: chunks that are there can be "
+            "changed and removed");
     } else if (err == SHOAL_EFULL) {
         char text[160];
         sh_store_shortage_text(store->store, text, sizeof text);
