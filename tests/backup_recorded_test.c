@@ -729,7 +729,7 @@ static void recorded_run_holds(void **state)
     for (unsigned i = 0; i < OPS; i++)
         run.ops[i].run = &run;
     assert_int_equal(sh_real_disk_create(folder, false, &run.real), SHOAL_OK);
-    run.recorder = recorder_create(run.real);
+    run.recorder = recorder_create(run.real, sh_prng_split(&run.prng));
     run_record(&run);
     run.real->ops->destroy(run.real);
     print_message("%u, %u, %u changes acknowledged by level, %u refused, %u large, %u given up, %u "
