@@ -6,6 +6,8 @@
  *                    of every other change, any sectors of 512 bytes
  *   end of process   each change whose completion was seen; of those in flight, any sectors
  *
+ * Some completions are held back for a few polls, so that others overtake them on any disk, one that does everything in turn included.
+ *
  * A place is a number of events: 0 is before the first. States are built at places that rise, each as the changes since the one
  * before on an image whose blocks are shared (sim/image.h). The record is of one file, whose name is safe after SH_DISK_SYNC_DIR.
  *
@@ -50,7 +52,11 @@ struct recorder {
     size_t created; /* the place where the file was opened first */
     char name[64];
     uint64_t bytes; /* of writes */
+    struct sh_prng prng;
+    struct recorder_op *held; /* completed, but nobody knows */
 };
+
+#define RECORDER_POLLS_HELD 40u /* at most */
 
 /* What is on its way through the recorder. */
 struct recorder_op {
@@ -58,6 +64,8 @@ struct recorder_op {
     struct sh_disk_op *outer;
     struct recorder *recorder;
     size_t change; /* RECORDER_NEVER: a read */
+    struct recorder_op *next_held;
+    unsigned polls; /* it is held for so many more */
 };
 
 static inline void *recorder_more(void *array, size_t count, size_t *room, size_t each)
@@ -97,21 +105,54 @@ static inline void recorder_change(struct recorder *recorder, const struct sh_di
     sh_disk_gather(op, change->bytes);
 }
 
+/* A change has ended: so it stands in the record, and its owner hears of it. */
+static inline void recorder_tell(struct recorder_op *passed)
+{
+    struct sh_disk_op *outer = passed->outer;
+    if (passed->change != RECORDER_NEVER)
+        recorder_event(passed->recorder, passed->change, true);
+    outer->err = passed->op.err;
+    outer->done_bytes = passed->op.done_bytes;
+    free(passed);
+    outer->done(outer);
+}
+
 static inline void recorder_done(struct sh_disk_op *op)
 {
     struct recorder_op *passed = op->arg;
-    struct sh_disk_op *outer = passed->outer;
-    outer->err = op->err;
-    outer->done_bytes = op->done_bytes;
+    struct recorder *recorder = passed->recorder;
     if (passed->change != RECORDER_NEVER) {
-        struct recorded_change *change = &passed->recorder->changes[passed->change];
         assert_int_equal(op->err, SHOAL_OK);
         if (sh_disk_is_range(op) && !op->done_bytes)
-            change->size = 0; /* the disk has no such operation */
-        recorder_event(passed->recorder, passed->change, true);
+            recorder->changes[passed->change].size = 0; /* the disk has no such operation */
+        if (sh_prng_below(&recorder->prng, 3) == 0) {
+            passed->polls = (unsigned)sh_prng_below(&recorder->prng, RECORDER_POLLS_HELD);
+            passed->next_held = recorder->held;
+            recorder->held = passed;
+            return;
+        }
     }
-    free(passed);
-    outer->done(outer);
+    recorder_tell(passed);
+}
+
+/* Tells those that were held long enough; all, if somebody waits. */
+static inline unsigned recorder_release(struct recorder *recorder, bool all)
+{
+    struct recorder_op *held = recorder->held, *next;
+    unsigned told = 0;
+    recorder->held = NULL;
+    for (; held; held = next) {
+        next = held->next_held;
+        if (!all && held->polls) {
+            held->polls--;
+            held->next_held = recorder->held;
+            recorder->held = held;
+            continue;
+        }
+        recorder_tell(held);
+        told++;
+    }
+    return told;
 }
 
 static inline enum shoal_err recorder_submit(struct sh_disk *disk, struct sh_disk_op *op)
@@ -119,7 +160,8 @@ static inline enum shoal_err recorder_submit(struct sh_disk *disk, struct sh_dis
     struct recorder *recorder = (struct recorder *)disk;
     struct recorder_op *passed = malloc(sizeof *passed);
     assert_non_null(passed);
-    *passed = (struct recorder_op){*op, op, recorder, RECORDER_NEVER};
+    *passed = (struct recorder_op){
+        .op = *op, .outer = op, .recorder = recorder, .change = RECORDER_NEVER};
     passed->op.done = recorder_done;
     passed->op.arg = passed;
     if (op->kind != SH_DISK_READ)
@@ -173,11 +215,13 @@ static inline enum shoal_err recorder_space(struct sh_disk *disk, uint64_t *byte
 
 static inline unsigned recorder_poll(struct sh_disk *disk, bool wait)
 {
-    return sh_disk_poll(((struct recorder *)disk)->inner, wait);
+    struct recorder *recorder = (struct recorder *)disk;
+    unsigned told = recorder_release(recorder, wait);
+    return told + sh_disk_poll(recorder->inner, wait && !told) + recorder_release(recorder, wait);
 }
 
 /* A disk in front of that one, which is borrowed. Names are neither claimed, renamed nor removed through it. */
-static inline struct recorder *recorder_create(struct sh_disk *inner)
+static inline struct recorder *recorder_create(struct sh_disk *inner, struct sh_prng prng)
 {
     static const struct sh_disk_ops ops = {.open = recorder_open,
                                            .close = recorder_close,
@@ -189,6 +233,7 @@ static inline struct recorder *recorder_create(struct sh_disk *inner)
     assert_non_null(recorder);
     recorder->base.ops = &ops;
     recorder->inner = inner;
+    recorder->prng = prng;
     return recorder;
 }
 
