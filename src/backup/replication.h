@@ -1,0 +1,134 @@
+/* Messages between a zone's owner and the nodes that keep its replicas. docs/replication.md has the protocol.
+ *
+ * Module 4, little-endian, no padding. Of the connection's node, which a message comes from, the receiver knows the life (msg.h).
+ *
+ *   OPEN     request, owner to backup: this incarnation of the zone begins here, or goes on; may be repeated.
+ *            u64 zone; u32 incarnation; u64 life of the owner; u64 first: number of the zone's next write; u64 bytes_max,
+ *            u64 range_first, u64 range_count: as in sh_replog_zone_config
+ *
+ *     answer u64 next: number of the write that the backup expects, 0 where it has begun anew at `first`; u32 credit: bytes
+ *            of APPENDs that may be on their way; u64 disk
+ *
+ *     EFENCED: the backup has heard of a later life, owner or incarnation. ENOSPC, EFULL, ENOMEM. EBUSY: a moment later.
+ *     ENONODE: it keeps no replicas (at all, or no more). EIO: its log is out of service
+ *
+ *   APPEND   one-way, owner to backup, in order: u64 zone; u32 incarnation; u64 number of the first entry's write; u8 wish;
+ *            entries, one behind the other, to the end
+ *
+ *     entry  u8 kind (enum sh_replication_kind), flags; u64 chunk ID with creator; u32 size;
+ *            SH_REPLICATION_PIECE: u16 piece, u16 pieces, u32 total; of an image: its bytes
+ *
+ *     Consecutive writes, each with its number: the pieces of a chunk have one number, and so have the two entries of a
+ *     pair. A write lies in one message, but a chunk in pieces may go over several. What the backup has already is passed over; of what lies beyond the number that it expects
+ *     nothing is taken
+ *
+ *   ACKS     one-way, backup to owner: for each zone u64 zone; u32 incarnation; u64 next: all before it is taken; u64 durable:
+ *            all before it is on the disk; u8 state (enum sh_replication_state)
+ *
+ *   CLOSE    request, owner to backup: u64 zone, u32 incarnation. The replica is not needed any more; may be repeated
+ *
+ *     EFENCED. EIO
+ *
+ *   SPACE    request, anybody: nothing
+ *
+ *     answer u8 whether it keeps replicas; u64 disk; u64 disk_bytes, u64 disk_free_bytes: what is neither used nor promised; u32
+ *            zones, u32 zones_max */
+#ifndef SH_BACKUP_REPLICATION_H
+#define SH_BACKUP_REPLICATION_H
+
+#include "base/bytes.h"
+#include "msg/msg.h"
+#include "shoal/err.h"
+
+#define SH_REPLICATION_OPEN SH_MSG_TYPE(4, 1)
+#define SH_REPLICATION_APPEND SH_MSG_TYPE(4, 2)
+#define SH_REPLICATION_ACKS SH_MSG_TYPE(4, 3)
+#define SH_REPLICATION_CLOSE SH_MSG_TYPE(4, 4)
+#define SH_REPLICATION_SPACE SH_MSG_TYPE(4, 5)
+
+struct sh_replication_open {
+    uint64_t zone;
+    uint32_t incarnation;
+    uint64_t life, first, bytes_max, range_first, range_count;
+};
+#define SH_REPLICATION_OPEN_BYTES 52
+void sh_replication_open_put(struct sh_writer *w, const struct sh_replication_open *open);
+/* False: it is no such message. As all of the following. */
+bool sh_replication_open_get(struct sh_reader *r, struct sh_replication_open *open_out);
+
+struct sh_replication_opened {
+    uint64_t next;
+    uint32_t credit;
+    uint64_t disk;
+};
+#define SH_REPLICATION_OPENED_BYTES 20
+void sh_replication_opened_put(struct sh_writer *w, const struct sh_replication_opened *opened);
+bool sh_replication_opened_get(struct sh_reader *r, struct sh_replication_opened *opened_out);
+
+/* What an APPEND asks for beside being taken. */
+enum sh_replication_wish {
+    SH_REPLICATION_NONE,    /* an ACK in good time */
+    SH_REPLICATION_ACK,     /* an ACK at once: somebody waits for `replicated` */
+    SH_REPLICATION_DURABLE, /* and the disk at once, with an ACK then */
+};
+struct sh_replication_append {
+    uint64_t zone;
+    uint32_t incarnation;
+    uint64_t number;
+    uint8_t wish;
+};
+#define SH_REPLICATION_APPEND_BYTES 21
+void sh_replication_append_put(struct sh_writer *w, const struct sh_replication_append *append);
+bool sh_replication_append_get(struct sh_reader *r, struct sh_replication_append *append_out);
+
+enum sh_replication_kind {
+    SH_REPLICATION_IMAGE,
+    SH_REPLICATION_ZEROS,   /* an image of `size` bytes, all 0 */
+    SH_REPLICATION_REMOVAL, /* no size */
+    SH_REPLICATION_ABANDON, /* the chunk's pieces that came are not followed by the others; no number of its own */
+};
+#define SH_REPLICATION_KINDS 4
+#define SH_REPLICATION_PIECE 0x40 /* flags: it is one of several */
+#define SH_REPLICATION_WITH 0x80 /* the next entry has the same number, and both count or neither */
+
+struct sh_replication_entry {
+    uint8_t kind;
+    bool with_next;
+    uint64_t chunk;
+    uint32_t size;          /* of the image, the piece or the zeros */
+    uint16_t piece, pieces; /* 0, 1: it is whole */
+    uint32_t total;         /* of all pieces together */
+    struct sh_bytes bytes;  /* of an image; read: in the message */
+};
+#define SH_REPLICATION_ENTRY_BYTES_MAX 21 /* without an image's bytes */
+size_t sh_replication_entry_size(const struct sh_replication_entry *entry);
+void sh_replication_entry_put(struct sh_writer *w, const struct sh_replication_entry *entry);
+bool sh_replication_entry_get(struct sh_reader *r, struct sh_replication_entry *entry_out);
+
+enum sh_replication_state {
+    SH_REPLICATION_GOES_ON,
+    SH_REPLICATION_FULL, /* no room: what came last was not taken; another ACK tells when it may be sent again, from `next` on */
+    SH_REPLICATION_AGAIN, /* there is room again, or something was missing: send from `next` on */
+    SH_REPLICATION_GONE,  /* it is not open here in this incarnation: OPEN */
+    SH_REPLICATION_LOST, /* the replica is damaged, or its log out of service: another backup is needed */
+};
+struct sh_replication_ack {
+    uint64_t zone;
+    uint32_t incarnation;
+    uint64_t next, durable;
+    uint8_t state;
+};
+#define SH_REPLICATION_ACK_BYTES 29
+void sh_replication_ack_put(struct sh_writer *w, const struct sh_replication_ack *ack);
+bool sh_replication_ack_get(struct sh_reader *r, struct sh_replication_ack *ack_out);
+
+struct sh_replication_space {
+    bool keeps;
+    uint64_t disk, disk_bytes, disk_free_bytes;
+    uint32_t zones, zones_max;
+};
+#define SH_REPLICATION_SPACE_BYTES 33
+void sh_replication_space_put(struct sh_writer *w, const struct sh_replication_space *space);
+bool sh_replication_space_get(struct sh_reader *r, struct sh_replication_space *space_out);
+
+#endif
