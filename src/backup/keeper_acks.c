@@ -145,10 +145,51 @@ static bool owner_send(struct sh_keeper *keeper, struct sh_keeper_owner *owner, 
     return true;
 }
 
+/* False: there is no room now. */
+static bool gone_send(struct sh_keeper *keeper, const struct sh_keeper_gone *gone)
+{
+    struct sh_msg *msg = keeper->config.msg;
+    const struct sh_replication_ack ack = {
+        .zone = gone->zone, .incarnation = gone->incarnation, .state = SH_REPLICATION_GONE};
+    struct sh_out out;
+    enum shoal_err err =
+        sh_msg_begin(msg, gone->to, SH_REPLICATION_ACKS, SH_REPLICATION_ACK_BYTES, &out);
+    if (err)
+        return err != SHOAL_EAGAIN;
+    sh_replication_ack_put(&out.w, &ack);
+    sh_msg_end(msg, &out);
+    keeper->status.acks++;
+    keeper->status.ack_messages++;
+    return true;
+}
+
+void sh_keeper_gone_tell(struct sh_keeper *keeper, const struct sh_keeper_gone *gone)
+{
+    if (gone_send(keeper, gone) || keeper->gone_count == SH_KEEPER_GONE_MAX)
+        return;
+    keeper->gone_ns = sh_now(&keeper->config.clock) + RETRY_NS;
+    keeper->gone[keeper->gone_count++] = *gone;
+    keeper->config.wake(keeper->config.arg);
+}
+
+static unsigned gone_step(struct sh_keeper *keeper, uint64_t now_ns)
+{
+    unsigned left = 0, before = keeper->gone_count;
+    if (!before || now_ns < keeper->gone_ns)
+        return 0;
+    for (unsigned i = 0; i < before; i++) {
+        if (!gone_send(keeper, &keeper->gone[i]))
+            keeper->gone[left++] = keeper->gone[i];
+    }
+    keeper->gone_count = left;
+    keeper->gone_ns = now_ns + RETRY_NS;
+    return before - left;
+}
+
 unsigned sh_keeper_acks_step(struct sh_keeper *keeper, uint64_t now_ns)
 {
     struct sh_keeper_owner **at = &keeper->dirty, *owner;
-    unsigned work = 0;
+    unsigned work = gone_step(keeper, now_ns);
     while ((owner = *at)) {
         bool is_due = owner->is_urgent || owner->due_ns <= now_ns || !owner->first;
         if (!is_due || !owner_send(keeper, owner, now_ns)) {
@@ -165,7 +206,7 @@ unsigned sh_keeper_acks_step(struct sh_keeper *keeper, uint64_t now_ns)
 
 uint64_t sh_keeper_acks_due_ns(const struct sh_keeper *keeper)
 {
-    uint64_t due_ns = UINT64_MAX;
+    uint64_t due_ns = keeper->gone_count ? keeper->gone_ns : UINT64_MAX;
     for (const struct sh_keeper_owner *owner = keeper->dirty; owner; owner = owner->next) {
         uint64_t its_ns = owner->is_urgent ? 0 : owner->due_ns;
         due_ns = its_ns < due_ns ? its_ns : due_ns;

@@ -278,7 +278,8 @@ void sh_keeper_on_append(void *arg, struct sh_msg_in *in)
     if (!kept || kept->state != SH_KEPT_OPEN || kept->incarnation != append.incarnation ||
         kept->owner->nid.v != from.v) {
         keeper->status.refused++;
-        sh_keeper_gone_send(keeper, from, append.zone, append.incarnation);
+        sh_keeper_gone_tell(keeper,
+                            &(struct sh_keeper_gone){from, append.zone, append.incarnation});
         return;
     }
     if (!is_taken(keeper, kept, &append))

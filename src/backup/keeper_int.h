@@ -65,8 +65,20 @@ struct sh_kept {
     struct sh_reply_to closer;
 };
 
+/* A node that is to be told that a zone is not open here. */
+struct sh_keeper_gone {
+    shoal_nid to;
+    uint64_t zone;
+    uint32_t incarnation;
+};
+#define SH_KEEPER_GONE_MAX 64u
+
 struct sh_keeper {
     struct sh_keeper_config config;
+    struct sh_keeper_gone
+        gone[SH_KEEPER_GONE_MAX]; /* that could not be sent yet; what does not fit is dropped */
+    unsigned gone_count;
+    uint64_t gone_ns; /* when that is tried again */
     struct sh_kept **buckets;
     uint64_t mask;
     struct sh_keeper_owner **owners; /* by node ID; NULL: it has had no zone here */
@@ -100,9 +112,8 @@ void sh_kept_ack(struct sh_keeper *keeper, struct sh_kept *kept, enum sh_kept_ac
 void sh_kept_ack_leave(struct sh_keeper *keeper, struct sh_kept *kept);
 /* None of the owner's is. */
 void sh_keeper_acks_drop(struct sh_keeper *keeper, struct sh_keeper_owner *owner);
-/* Tells a node that a zone is not open here in that incarnation. */
-void sh_keeper_gone_send(struct sh_keeper *keeper, shoal_nid to, uint64_t zone,
-                         uint32_t incarnation);
+/* Tells a node that a zone is not open here in that incarnation, now or in a step. */
+void sh_keeper_gone_tell(struct sh_keeper *keeper, const struct sh_keeper_gone *gone);
 unsigned sh_keeper_acks_step(struct sh_keeper *keeper, uint64_t now_ns);
 uint64_t sh_keeper_acks_due_ns(const struct sh_keeper *keeper);
 
