@@ -63,7 +63,7 @@ static uint64_t log_id(const struct sh_backup *backup, uint64_t number)
     return (uint64_t)backup->config.nid.v << 48 | number;
 }
 
-static struct sh_zone *zone_of(struct sh_backup *backup, const struct sh_replog_zone *logged)
+static struct sh_own_zone *zone_of(struct sh_backup *backup, const struct sh_replog_zone *logged)
 {
     return backup->zones.all[(sh_replog_zone_id(logged) & SH_LOCAL_IDS) % SH_ZONES_MAX];
 }
@@ -80,8 +80,8 @@ void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence
 }
 
 /* Adds a zone to the log, where chunks are expected from that one on. */
-static enum shoal_err log_add(struct sh_backup *backup, struct sh_replog *log, struct sh_zone *zone,
-                              uint64_t first_chunk)
+static enum shoal_err log_add(struct sh_backup *backup, struct sh_replog *log,
+                              struct sh_own_zone *zone, uint64_t first_chunk)
 {
     const struct sh_backup_config *config = &backup->config;
     const struct sh_replog_zone_config added = {
@@ -101,7 +101,7 @@ enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *
                                     uint64_t number, const struct sh_zone_claim *claims,
                                     size_t count, uint64_t live_bytes, uint64_t next)
 {
-    struct sh_zone *zone;
+    struct sh_own_zone *zone;
     enum shoal_err err = sh_zone_make(backup, number, next, &zone);
     for (size_t i = 0; !err && i < count; i++)
         err = sh_zone_claimed(zone, &claims[i]);
@@ -128,7 +128,7 @@ static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
     sh_zone_dropped(arg, id & SH_LOCAL_IDS, err);
 }
 
-enum shoal_err sh_zone_drop_tell(struct sh_zone *zone)
+enum shoal_err sh_zone_drop_tell(struct sh_own_zone *zone)
 {
     return sh_replog_zone_drop(zone->log, on_dropped, zone->backup);
 }
@@ -136,8 +136,8 @@ enum shoal_err sh_zone_drop_tell(struct sh_zone *zone)
 /* Makes the zone that will be the open one next. */
 static unsigned spare_make(struct sh_backup *backup, uint64_t now_ns)
 {
-    struct sh_zones *zones = &backup->zones;
-    struct sh_zone *zone;
+    struct sh_own_zones *zones = &backup->zones;
+    struct sh_own_zone *zone;
     if (zones->spare || now_ns < backup->zone_again_ns)
         return 0;
     uint64_t wanted = sh_store_ids_wanted(backup->config.store);
@@ -166,12 +166,12 @@ static unsigned spare_make(struct sh_backup *backup, uint64_t now_ns)
 
 /* --- The step ---------------------------------------------------------------------------------- */
 
-void sh_zone_dirty(struct sh_zone *zone)
+void sh_zone_dirty(struct sh_own_zone *zone)
 {
     struct sh_backup *backup = zone->backup;
     if (atomic_exchange(&zone->is_dirty, true))
         return;
-    struct sh_zone *first = atomic_load(&backup->dirty);
+    struct sh_own_zone *first = atomic_load(&backup->dirty);
     do
         zone->next_dirty = first;
     while (!atomic_compare_exchange_weak(&backup->dirty, &first, zone));
@@ -192,7 +192,7 @@ static struct sh_replog_write write_of(const struct sh_backlog_entry *entry)
 }
 
 /* Reads one write, and appends it to the log; false: there is none. */
-static bool one_move(struct sh_zone *zone, enum shoal_err *err_out)
+static bool one_move(struct sh_own_zone *zone, enum shoal_err *err_out)
 {
     struct sh_backup *backup = zone->backup;
     struct sh_backlog_entry entry;
@@ -221,7 +221,7 @@ static bool one_move(struct sh_zone *zone, enum shoal_err *err_out)
 }
 
 /* Moves what the zone's backlog has to the log, until that takes no more. */
-static enum shoal_err drain(struct sh_zone *zone, unsigned *moved_out)
+static enum shoal_err drain(struct sh_own_zone *zone, unsigned *moved_out)
 {
     struct sh_backlog_cursor *cursor = &zone->cursor;
     enum shoal_err err = SHOAL_OK;
@@ -242,7 +242,7 @@ static enum shoal_err drain(struct sh_zone *zone, unsigned *moved_out)
 }
 
 /* Has the log see to what somebody waits for; all that was written has been appended. */
-static void hurry(struct sh_zone *zone)
+static void hurry(struct sh_own_zone *zone)
 {
     sh_spin_take(&zone->waits_lock);
     bool wants_handed =
@@ -268,9 +268,9 @@ static void fail(struct sh_backup *backup, enum shoal_err err)
 /* One after the other of those that have something for the log; those that it has no room for stay. */
 static unsigned drain_all(struct sh_backup *backup)
 {
-    struct sh_zone *zone, *next, *fresh = atomic_exchange(&backup->dirty, NULL);
+    struct sh_own_zone *zone, *next, *fresh = atomic_exchange(&backup->dirty, NULL);
     unsigned work = 0;
-    struct sh_zone **end = &backup->stuck;
+    struct sh_own_zone **end = &backup->stuck;
     while (*end)
         end = &(*end)->next_dirty;
     *end = fresh;
@@ -329,14 +329,14 @@ uint64_t sh_backup_due_ns(const struct sh_backup *backup)
 
 void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *status_out)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     *status_out = (struct sh_backup_status){.trouble = atomic_load(&backup->trouble),
                                             .writes = zones->dropped_writes,
                                             .dropped = zones->dropped,
                                             .blocks_free = sh_backlog_pool_left(backup->pool)};
     uint64_t end = sh_zones_places(zones);
     for (uint64_t i = 0; i < end; i++) {
-        struct sh_zone *zone = zones->all[i];
+        struct sh_own_zone *zone = zones->all[i];
         if (!zone)
             continue;
         status_out->zones++;

@@ -20,7 +20,7 @@
 #include "store/store.h"
 
 struct sh_backup;
-struct sh_zone;
+struct sh_own_zone;
 
 /* How far a write gets before it is acknowledged. */
 enum sh_level {
@@ -86,7 +86,7 @@ struct sh_write {
     enum sh_level level;
     /* The backup's. */
     struct sh_write_mark {
-        struct sh_zone *zone;
+        struct sh_own_zone *zone;
         uint64_t number; /* of the last write there */
     } marks[SH_WRITE_MARKS];
     unsigned marks_count;

@@ -15,7 +15,7 @@
 
 static struct sh_store *store;
 static struct sh_backup *backup;
-static struct sh_zone *zones[ZONES];
+static struct sh_own_zone *zones[ZONES];
 static unsigned wakes, dones;
 static enum shoal_err done_err;
 

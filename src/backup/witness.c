@@ -25,14 +25,14 @@ void sh_backup_writer_set(struct sh_write *write)
     writer = write;
 }
 
-static void live_add(struct sh_zone *zone, uint64_t bytes)
+static void live_add(struct sh_own_zone *zone, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&zone->live, bytes, memory_order_relaxed);
 }
 
 static void place_count(const struct admitted *admitted)
 {
-    struct sh_zone *from = admitted->place.from ? admitted->place.from : admitted->place.zone;
+    struct sh_own_zone *from = admitted->place.from ? admitted->place.from : admitted->place.zone;
     live_add(from, -admitted->before);
     live_add(admitted->place.zone, admitted->after);
     if (admitted->before && !atomic_load_explicit(&from->live, memory_order_relaxed))
@@ -47,7 +47,7 @@ static enum shoal_err refused(enum shoal_err err)
 }
 
 /* The large chunk that is on its way under that ID; NULL: none. */
-static struct sh_large *large_among(const struct sh_zones *zones, uint64_t chunk)
+static struct sh_large *large_among(const struct sh_own_zones *zones, uint64_t chunk)
 {
     sh_lock_assert_held(&zones->lock);
     struct sh_large *large = zones->larges;
@@ -60,7 +60,7 @@ static struct sh_large *large_among(const struct sh_zones *zones, uint64_t chunk
  * nothing of it. Asked with the chunk held, which whoever tells that image takes once more after it has begun. */
 static bool is_moving(struct sh_backup *backup, uint64_t chunk)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     if (!atomic_load_explicit(&zones->larges_moving, memory_order_acquire))
         return false;
     sh_lock_take(&zones->lock);
@@ -112,8 +112,8 @@ static enum shoal_err on_admit(void *arg, shoal_cid cid, enum sh_store_event eve
         room_take(backup, &admitted, sh_backlog_bytes(!has_bytes, admitted.after ? size : 0));
     if (err && event == SH_STORE_UNMADE) {
         admitted.place = (struct sh_zone_place){0};
-        admitted.place.zone = sh_zones_find_numbered(backup, sh_backup_chunk(backup, cid),
-                                                     &admitted.place.number);
+        admitted.place.zone =
+            sh_zones_find_numbered(backup, sh_backup_chunk(backup, cid), &admitted.place.number);
         admitted.is_left = true;
         err = SHOAL_OK;
     }
@@ -158,7 +158,7 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
 {
     struct sh_backup *backup = arg;
     struct admitted admitted = admitted_take(cid);
-    struct sh_zone *zone = admitted.place.zone;
+    struct sh_own_zone *zone = admitted.place.zone;
     uint64_t chunk = sh_backup_chunk(backup, cid), number;
     const struct sh_backlog_entry entry = entry_of(chunk, event, image);
     if (admitted.is_left) {
@@ -222,12 +222,11 @@ static struct sh_large *large_find(struct sh_backup *backup, uint64_t chunk)
 /* False: another image of the chunk is on its way, or has taken it to another zone since its place was found. */
 static bool large_enter(struct sh_backup *backup, struct sh_large *large)
 {
-    struct sh_zones *zones = &backup->zones;
-    struct sh_zone *from = large->place.from ? large->place.from : large->place.zone;
+    struct sh_own_zones *zones = &backup->zones;
+    struct sh_own_zone *from = large->place.from ? large->place.from : large->place.zone;
     sh_lock_take(&zones->lock);
-    bool is_alone =
-        sh_zone_is(&large->place) && !large_among(zones, large->chunk) &&
-        sh_zones_find(backup, large->chunk) == from;
+    bool is_alone = sh_zone_is(&large->place) && !large_among(zones, large->chunk) &&
+                    sh_zones_find(backup, large->chunk) == from;
     if (is_alone) {
         large->next = zones->larges;
         zones->larges = large;
@@ -314,7 +313,7 @@ static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool i
 {
     struct sh_backup *backup = arg;
     struct sh_large *large = large_find(backup, sh_backup_chunk(backup, cid)), done = *large;
-    struct sh_zone *zone = large->place.zone;
+    struct sh_own_zone *zone = large->place.zone;
     uint64_t number;
     large_leave(backup, large);
     if (!is_made) {

@@ -13,7 +13,7 @@
 
 static struct sh_store *store;
 static struct sh_backup *backup;
-static struct sh_zone *zones[ZONES];
+static struct sh_own_zone *zones[ZONES];
 static uint8_t data[400000], scratch[SH_BACKLOG_PIECE_BYTES];
 
 static void wake(void *arg)
