@@ -70,13 +70,13 @@ void sh_write_mark(struct sh_backup *backup, struct sh_write *write, uint64_t ch
 
 void sh_backup_write_all(struct sh_backup *backup, struct sh_write *write)
 {
-    write->is_all = backup->log != NULL;
+    write->is_all = backup->is_on;
 }
 
 bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out)
 {
     uint64_t chunk = sh_backup_chunk(backup, cid);
-    if (!backup->log)
+    if (!backup->is_on)
         return true;
     /* What was read was written before: the store's own order is that of the two. */
     atomic_thread_fence(memory_order_acquire);

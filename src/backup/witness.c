@@ -20,9 +20,35 @@ static _Thread_local struct {
 /* For whom the thread changes chunks; NULL: nobody waits. */
 static _Thread_local struct sh_write *writer;
 
+/* For which cursor of which zone the thread retells chunks; NULL: it changes them. */
+static _Thread_local struct {
+    struct sh_own_zone *zone;
+    uint8_t only;
+} teller;
+
 void sh_backup_writer_set(struct sh_write *write)
 {
     writer = write;
+}
+
+void sh_backup_teller_set(struct sh_own_zone *zone, uint8_t only)
+{
+    teller.zone = zone;
+    teller.only = only;
+}
+
+/* Whether the thread may change or retell the chunk, as far as its zone goes. */
+static enum shoal_err teller_check(struct sh_backup *backup, uint64_t chunk)
+{
+    bool is_other = teller.zone && sh_zones_find(backup, chunk) != teller.zone;
+    return is_other ? SHOAL_ENOTOWNER : SHOAL_OK;
+}
+
+/* Whether there is a backup for the thread's write, where that waits for any. */
+static enum shoal_err bare_check(const struct sh_own_zone *zone)
+{
+    bool is_bare = atomic_load_explicit(&zone->is_bare, memory_order_relaxed);
+    return is_bare && writer && writer->level > SH_LEVEL_ASYNC ? SHOAL_ENOBACKUP : SHOAL_OK;
 }
 
 static void live_add(struct sh_own_zone *zone, uint64_t bytes)
@@ -85,10 +111,17 @@ static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admit
 {
     uint64_t chunk = sh_backup_chunk(backup, admitted->cid);
     enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    if (!err)
+        err = teller_check(backup, chunk);
     if (!err && is_moving(backup, chunk))
         err = SHOAL_EAGAIN;
     if (!err)
         err = sh_zones_place(backup, chunk, admitted->before, admitted->after, &admitted->place);
+    if (err)
+        return err;
+    err = bare_check(admitted->place.zone);
+    if (err && admitted->place.from)
+        sh_zones_move_cancel(backup, &admitted->place);
     if (err)
         return err;
     admitted->room = bytes + (admitted->place.from ? SH_CLAIM_BYTES : 0);
@@ -147,6 +180,7 @@ static struct sh_backlog_entry entry_of(uint64_t chunk, enum sh_store_event even
                                      .creator = (uint16_t)(chunk >> 48),
                                      .kind = SH_BACKLOG_REMOVAL,
                                      .pieces = 1,
+                                     .only = teller.only,
                                      .size = is_image ? (uint32_t)image.size : 0,
                                      .at = image.at};
     if (is_image)
@@ -257,6 +291,8 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
     uint64_t chunk = sh_backup_chunk(backup, cid);
     bool is_new = size_before == 0; /* what grows from no bytes is all zeros, and told at once */
     enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    if (!err)
+        err = teller_check(backup, chunk);
     if (!err && is_moving(backup, chunk))
         err = SHOAL_EAGAIN;
     if (!err)
@@ -264,10 +300,13 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
                              sh_zone_bytes_of(size), &place);
     if (err)
         return refused(err);
-    err = sh_backlog_hold(&place.zone->backlog, place.from ? SH_CLAIM_BYTES : 0);
+    err = bare_check(place.zone);
+    if (!err)
+        err = sh_backlog_hold(&place.zone->backlog, place.from ? SH_CLAIM_BYTES : 0);
     if (!err) {
         struct sh_large *large = &place.zone->large;
-        *large = (struct sh_large){.chunk = chunk, .place = place, .size = size, .is_new = is_new};
+        *large = (struct sh_large){
+            .chunk = chunk, .place = place, .size = size, .is_new = is_new, .only = teller.only};
         if (large_enter(backup, large))
             return SHOAL_OK;
         sh_backlog_hold_abandon(&place.zone->backlog);
@@ -290,6 +329,7 @@ static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct
                                      .creator = (uint16_t)(large->chunk >> 48),
                                      .kind = SH_BACKLOG_IMAGE,
                                      .pieces = sh_backlog_pieces(false, large->size),
+                                     .only = large->only,
                                      .total = large->size};
     /* Some of these bytes may have been told when there was no room for the others. */
     SH_ASSERT(large->told >= offset && is_last == (end == large->size));

@@ -21,8 +21,10 @@ enum shoal_err sh_zones_make(struct sh_own_zones *zones)
 
 static void zone_end(struct sh_own_zone *zone)
 {
-    if (zone->cursor.backlog)
-        sh_backlog_detach(&zone->cursor);
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        if (zone->sinks[i].cursor.backlog)
+            (void)sh_backlog_detach(&zone->sinks[i].cursor);
+    }
     sh_backlog_end(&zone->backlog);
     free(zone->claims);
     free(zone);
@@ -60,6 +62,9 @@ static void zone_again(struct sh_own_zone *zone, uint64_t number)
     zone->claims_count = 0;
     zone->number = number;
     zone->before = sh_backlog_next(&zone->backlog);
+    zone->record = (struct sh_zone){0};
+    zone->is_removed = false;
+    atomic_store(&zone->is_concluded, false);
     sh_backlog_open(&zone->backlog);
 }
 
@@ -83,12 +88,13 @@ enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t n
     zone->number = number;
     zone->before = 1;
     sh_backlog_init(&zone->backlog, backup->pool, backup->window, next);
-    sh_backlog_attach(&zone->backlog, &zone->cursor);
     sh_spin_init(&zone->waits_lock, SH_LOCK_BACKUP_WAITS);
     for (unsigned level = 0; level < SH_LEVELS; level++) {
         atomic_init(&zone->acked[level], next);
         zone->wanted[level] = next;
     }
+    if (!sh_backup_is_clustered(backup))
+        (void)sh_sink_home_add(zone);
     *zone_out = zone;
     return SHOAL_OK;
 }
@@ -261,6 +267,8 @@ static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes,
             enum shoal_err err = atomic_load(&backup->no_zone);
             return err ? err : SHOAL_EAGAIN;
         }
+        if (zones->open)
+            atomic_store(&zones->open->is_concluded, true);
         zones->open = open;
         zones->spare = NULL;
         backup->config.wake(backup->config.arg);
@@ -293,6 +301,37 @@ static enum shoal_err claim_fresh(struct sh_backup *backup, uint64_t chunk, uint
     const struct sh_backlog_entry entry = claim_entry(slot, &(*zone_out)->claims[slot], room);
     (void)sh_backlog_record(&(*zone_out)->backlog, NULL, &entry);
     return SHOAL_OK;
+}
+
+bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_claim *claim_out)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    sh_lock_take(&zones->lock);
+    bool is_there = slot < zone->claims_count;
+    if (is_there)
+        *claim_out = zone->claims[slot];
+    sh_lock_release(&zones->lock);
+    return is_there;
+}
+
+enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot, uint8_t only)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    uint8_t room[16];
+    enum shoal_err err = SHOAL_OK;
+    sh_lock_take(&zones->lock);
+    if (slot >= zone->claims_count) {
+        err = SHOAL_ENONAME;
+    } else if (zone->claims[slot].first <= zone->claims[slot].last) {
+        err = sh_backlog_admit(&zone->backlog, SH_CLAIM_BYTES);
+        if (!err) {
+            struct sh_backlog_entry entry = claim_entry(slot, &zone->claims[slot], room);
+            entry.only = only;
+            (void)sh_backlog_record(&zone->backlog, NULL, &entry);
+        }
+    }
+    sh_lock_release(&zones->lock);
+    return err;
 }
 
 /* Room for one leftover more than those that were promised room. */
