@@ -321,10 +321,11 @@ static unsigned nodes_well(const struct sh_own_zone *zone)
 
 static bool has_failed(const struct sh_sink *sink)
 {
+    if (!sh_sink_is_node(sink) || sink->state == SH_SINK_LOST)
+        return false;
     struct sh_backup *backup = sink->zone->backup;
     const struct sh_backup_peer *peer = sh_backup_peer_find(backup, sink->nid);
-    return sh_sink_is_node(sink) && sink->state != SH_SINK_LOST && backup->peers.has_view &&
-           (!peer || !peer->is_up);
+    return backup->peers.has_view && (!peer || !peer->is_up);
 }
 
 /* Backups that failed are given up where another one is well. Else they may come back, and go on as long as the backlog has
@@ -473,6 +474,8 @@ static unsigned tend_step(struct sh_backup *backup, uint64_t now_ns)
     unsigned looked = 0;
     if (now_ns >= backup->tend_ns && !backup->tend_left)
         backup->tend_left = places;
+    if (!places)
+        backup->tend_ns = UINT64_MAX;
     if (!backup->tend_left)
         return 0;
     /* A round that begins anew in the middle of another is over when it has seen all from there on. */
