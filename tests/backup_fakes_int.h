@@ -178,6 +178,7 @@ enum fake_stream { FAKE_GOES_ON, FAKE_FULL, FAKE_WAITS };
 struct fake_zone {
     bool is_there, is_open, is_lost;
     uint64_t id, began;
+    uint64_t cut; /* it had all before that, but the power failed since, and it has not yet again */
     uint32_t incarnation;
     struct fake_replica now, durable;
     uint32_t part;
@@ -206,7 +207,6 @@ struct fake_backup {
     struct sh_msg *msg;
     bool keeps;
     uint32_t full_ppm, gone_ppm, lost_ppm, busy_ppm, mute_ppm;
-    bool is_stalled; /* takes nothing, and says nothing */
     struct fake_zone zones[FAKE_ZONES];
     unsigned messages, anews, opens, closes;
     uint64_t alone; /* removals of no chunk */
@@ -305,6 +305,7 @@ static inline void fake_on_open(void *arg, struct sh_msg_in *in)
     zone->stream = FAKE_GOES_ON;
     zone->is_again = false;
     zone->again_ns = 0;
+    zone->ack_ns = fake_soon(backup, 4 * FAKE_MS);
     if (fake_chance(backup->world, backup->mute_ppm) ||
         sh_msg_reply(in->msg, in->reply_to, in->type, SH_REPLICATION_OPENED_BYTES, &out))
         return;
@@ -498,7 +499,7 @@ static inline void fake_on_append(void *arg, struct sh_msg_in *in)
         zone->is_lost = true;
         zone->ack_ns = fake_now(backup);
     }
-    if (backup->is_stalled || zone->is_lost)
+    if (zone->is_lost)
         return;
     bool is_beyond = append.number > zone->now.next ||
                      (append.number == zone->now.next && append.part > zone->part);
@@ -551,7 +552,7 @@ static inline unsigned fake_backup_run(void *arg)
     struct fake_backup *backup = arg;
     uint64_t now_ns = fake_now(backup);
     unsigned work = 0;
-    for (unsigned i = 0; i < FAKE_ZONES && !backup->is_stalled; i++) {
+    for (unsigned i = 0; i < FAKE_ZONES; i++) {
         struct fake_zone *zone = &backup->zones[i];
         if (!zone->is_there)
             continue;
@@ -575,7 +576,7 @@ static inline uint64_t fake_backup_due(void *arg)
 {
     const struct fake_backup *backup = arg;
     uint64_t due_ns = UINT64_MAX;
-    for (unsigned i = 0; i < FAKE_ZONES && !backup->is_stalled; i++) {
+    for (unsigned i = 0; i < FAKE_ZONES; i++) {
         const struct fake_zone *zone = &backup->zones[i];
         const uint64_t times[] = {zone->again_ns, zone->sync_ns, zone->ack_ns};
         for (unsigned k = 0; zone->is_there && k < 3; k++)
@@ -611,6 +612,8 @@ static inline void fake_backup_crash(void *arg, struct sh_world *world, unsigned
     for (unsigned i = 0; i < FAKE_ZONES; i++) {
         struct fake_zone *zone = &backup->zones[i];
         zone->is_open = zone->pieces.is_begun = zone->note.is_there = false;
+        if (zone->now.next > zone->durable.next && zone->now.next > zone->cut)
+            zone->cut = zone->now.next;
         zone->now = zone->durable;
         zone->part = 0;
         zone->began = 0;

@@ -129,7 +129,8 @@ static inline const struct fake_replica *owner_replica(struct owner *owner, uint
     shoal_nid nid = record.backups[owner_draw(owner, record.count)].nid;
     assert_true(nid.v > FAKE_OWNER && nid.v <= FAKE_OWNER + FAKE_BACKUPS);
     struct fake_zone *zone = fake_find(&owner->backups[nid.v - FAKE_OWNER - 1], id);
-    if (!zone || zone->is_lost)
+    /* Writes that were not durable may be lost with the power of a backup; recovery takes another one, if there is one. */
+    if (!zone || zone->is_lost || (!is_durable && zone->now.next < zone->cut))
         return NULL;
     return is_durable ? &zone->durable : &zone->now;
 }

@@ -187,7 +187,10 @@ static void trouble_make(void)
         backup_return(i);
         break;
     case 6:
-        backup->is_stalled = !backup->is_stalled;
+        if (sh_world_is_paused(owner.world, 2 + i))
+            sh_world_resume(owner.world, 2 + i);
+        else if (backup->msg)
+            sh_world_pause(owner.world, 2 + i);
         break;
     case 7:
         backup->full_ppm = owner_draw(&owner, 4) ? 0 : 20000;
@@ -207,7 +210,8 @@ static void trouble_end(void)
         struct fake_backup *backup = &owner.backups[i];
         backup->full_ppm = backup->gone_ppm = backup->lost_ppm = 0;
         backup->busy_ppm = backup->mute_ppm = 0;
-        backup->is_stalled = false;
+        if (sh_world_is_paused(owner.world, 2 + i))
+            sh_world_resume(owner.world, 2 + i);
         backup_return(i);
     }
     owner.superpeer.lost_ppm = owner.superpeer.refused_ppm = 0;

@@ -34,6 +34,8 @@ struct sh_large {
     } place;
     uint32_t size, told;
     bool is_new;
+    bool
+        is_left; /* it is retold where it is left, as its move to another zone is not durable yet */
     uint8_t only;                 /* of all its pieces */
     struct sh_backlog_entry last; /* for which room was taken */
 };
@@ -323,6 +325,8 @@ void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err e
 /* Records a claim once more, for one cursor. EAGAIN: there is no room now. ENONAME: there is no such claim; the others are behind it. */
 SHOAL_NODISCARD enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot,
                                                     uint8_t only);
+/* Whether the zone has a chunk that has moved to another one, where that is not durable yet. */
+bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk);
 /* The claim of that slot; false: there is none, nor behind it. */
 bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_claim *claim_out);
 
@@ -400,7 +404,7 @@ void sh_backup_witness_set(struct sh_backup *backup);
 /* From now on the calling thread changes chunks for that write; NULL: for nobody who waits. */
 void sh_backup_writer_set(struct sh_write *write);
 
-/* From now on the calling thread retells chunks of that zone for one cursor, and those of other zones not at all (ENOTOWNER). NULL, 0: it
+/* From now on the calling thread retells chunks of that zone for one cursor, and those that the zone has not at all (ENOTOWNER). NULL, 0: it
  * is over. */
 void sh_backup_teller_set(struct sh_own_zone *zone, uint8_t only);
 
