@@ -30,7 +30,7 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     struct sh_backup *backup = calloc(1, sizeof *backup);
     if (!backup)
         return SHOAL_ENOMEM;
-    SH_ASSERT(config->nid.v && config->wake);
+    SH_ASSERT(config->window_bytes == 0 || (config->nid.v && config->wake));
     backup->config = *config;
     sh_spin_init(&backup->waits_lock, SH_LOCK_BACKUP_WAITS);
     sh_lock_init(&backup->zones.lock, SH_LOCK_BACKUP);
