@@ -176,6 +176,7 @@ struct sh_backup_status {
     unsigned zones;
     uint64_t live_bytes; /* of chunks, with SH_ZONE_CHUNK_BYTES for each */
     uint64_t writes;     /* numbers given so far */
+    uint64_t dropped;    /* zones, as they were empty */
     size_t blocks_free;  /* of backlogs */
     enum shoal_err trouble;
 };
