@@ -115,6 +115,11 @@ enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *
     return SHOAL_OK;
 }
 
+bool sh_backup_is_on(const struct sh_backup *backup)
+{
+    return backup->log != NULL;
+}
+
 void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log)
 {
     backup->log = log;

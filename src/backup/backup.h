@@ -74,6 +74,9 @@ SHOAL_NODISCARD enum shoal_err sh_backup_zone_found(struct sh_backup *backup, st
  * there are very many some stay until the next start. */
 void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk);
 
+/* Whether anything is backed up. Where it is not, no write ever waits, and a NULL does for it. */
+bool sh_backup_is_on(const struct sh_backup *backup);
+
 /* Whether a zone that was found claims a chunk. */
 bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk);
 
@@ -157,6 +160,11 @@ bool sh_write_wait(struct sh_backup *backup, struct sh_write *write,
 /* After a chunk was read, or found missing: whether what was seen is acknowledged already. False: the write stands for what was seen, with the level at
  * which others wait for it; sh_write_wait. */
 bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out);
+/* The write stands for that as well, which another one stands for that was made by one of these two. At the higher
+ * level of the two, but where it has changed something itself: then at its own. */
+void sh_write_join(struct sh_write *write, const struct sh_write *seen);
+/* The same of all chunks together, as sh_backup_read_is_clean of one. It takes 10 us. */
+bool sh_backup_is_clean(struct sh_backup *backup, struct sh_write *write_out);
 /* The write stands for all that was written so far, by anybody, at its level. */
 void sh_backup_write_all(struct sh_backup *backup, struct sh_write *write);
 bool sh_write_was_refused(const struct sh_write *write);

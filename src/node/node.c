@@ -332,6 +332,7 @@ static enum shoal_err open_locks(struct sh_node_run *node)
         .msg = node->msg,
         .store = node->store,
         .backup = node->backup,
+        .helds = sh_chunks_helds(node->chunks),
         .holdings = sh_chunks_holdings(node->chunks),
         .clock = node->env.clock,
         .seed = sh_random64(&node->env.random),
