@@ -33,7 +33,7 @@ enum sh_level {
 
 struct sh_backup_config {
     struct sh_store *store; /* borrowed */
-    shoal_nid nid;       /* creator of the store's own chunks, in the log; 0: nothing is logged */
+    shoal_nid nid;       /* creator of the store's own chunks, in the log; 0: sh_backup_nid_set */
     uint64_t zone_bytes; /* most bytes of a zone's chunks, with SH_ZONE_CHUNK_BYTES for each */
     /* Of all backlogs; one has a quarter of it at most, and 1 MiB at least. 0: nothing is ever backed up. */
     uint64_t window_bytes;
@@ -48,6 +48,9 @@ SHOAL_NODISCARD enum shoal_err sh_backup_create(const struct sh_backup_config *c
                                                 struct sh_backup **backup_out);
 /* Nobody waits or writes any more; writes that no backup has taken are lost. NULL is allowed. */
 void sh_backup_destroy(struct sh_backup *backup);
+
+/* Says whose the store's own chunks are, where create was not told. Before anything is backed up. */
+void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid);
 
 /* What a log says while it steps: to be named in its config, with the backup as arg. */
 void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
