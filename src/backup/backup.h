@@ -20,6 +20,7 @@
 #include "store/store.h"
 
 struct sh_backup;
+struct sh_load;
 struct sh_msg;
 struct sh_msg_event;
 struct sh_own_zone;
@@ -51,8 +52,8 @@ struct sh_backup_cluster {
 
 struct sh_backup_config {
     struct sh_store *store; /* borrowed */
-    shoal_nid nid;          /* creator of the store's own chunks, in the log; not 0 */
-    uint64_t zone_bytes;    /* most bytes of a zone's chunks, with SH_ZONE_CHUNK_BYTES for each */
+    shoal_nid nid;       /* creator of the store's own chunks, in the log; 0: sh_backup_nid_set */
+    uint64_t zone_bytes; /* most bytes of a zone's chunks, with SH_ZONE_CHUNK_BYTES for each */
     /* Of all backlogs; one has a quarter of it at most, and 1 MiB at least. 0: nothing is ever backed up. */
     uint64_t window_bytes;
     /* There is work for sh_backup_step. Any thread; it must not wait. */
@@ -68,6 +69,9 @@ SHOAL_NODISCARD enum shoal_err sh_backup_create(const struct sh_backup_config *c
                                                 struct sh_backup **backup_out);
 /* Nobody waits or writes any more; writes that no backup has taken are lost. NULL is allowed. */
 void sh_backup_destroy(struct sh_backup *backup);
+
+/* Says whose the store's own chunks are, where create was not told. Before anything is backed up. */
+void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid);
 
 /* What a log says while it steps: to be named in its config, with the backup as arg. */
 void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
@@ -103,6 +107,9 @@ SHOAL_NODISCARD enum shoal_err sh_backup_zone_found(struct sh_backup *backup, st
 /* The log of a zone that was found has an image of a chunk that is not the zone's: it goes, so that it takes no room for ever. Where
  * there are very many some stay until the next start. */
 void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk);
+
+/* Whether anything is backed up. Where it is not, no write ever waits, and a NULL does for it. */
+bool sh_backup_is_on(const struct sh_backup *backup);
 
 /* Whether a zone that was found claims a chunk. */
 bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk);
@@ -145,10 +152,18 @@ SHOAL_NODISCARD enum shoal_err sh_backup_new_as(struct sh_backup *backup, struct
 /* The commonest of them, as short as can be: puts of a program go on while their cache misses are under way. */
 SHOAL_NODISCARD enum shoal_err sh_backup_put(struct sh_backup *backup, struct sh_write *write,
                                              shoal_cid cid, struct sh_bytes data);
+SHOAL_NODISCARD enum shoal_err sh_backup_new_many(struct sh_backup *backup, struct sh_write *write,
+                                                  uint32_t size, size_t count, shoal_cid *cids_out);
 SHOAL_NODISCARD enum shoal_err sh_backup_rewrite(struct sh_backup *backup, struct sh_write *write,
                                                  const struct sh_store_rewrite *rewrite);
 SHOAL_NODISCARD enum shoal_err sh_backup_remove(struct sh_backup *backup, struct sh_write *write,
                                                 shoal_cid cid);
+SHOAL_NODISCARD enum shoal_err sh_backup_release(struct sh_backup *backup, struct sh_write *write,
+                                                 shoal_cid cid);
+SHOAL_NODISCARD enum shoal_err sh_backup_hand_back(struct sh_backup *backup, struct sh_write *write,
+                                                   shoal_cid cid);
+SHOAL_NODISCARD enum shoal_err sh_backup_take_over(struct sh_backup *backup, struct sh_write *write,
+                                                   shoal_cid cid, struct sh_bytes data);
 size_t sh_backup_put_multi(struct sh_backup *backup, struct sh_write *write,
                            struct sh_store_op *ops, size_t count);
 size_t sh_backup_resize_multi(struct sh_backup *backup, struct sh_write *write,
@@ -161,6 +176,14 @@ SHOAL_NODISCARD bool sh_backup_rewriting_step(struct sh_backup *backup, struct s
                                               struct sh_store_rewriting *rewriting);
 SHOAL_NODISCARD bool sh_backup_making_step(struct sh_backup *backup, struct sh_write *write,
                                            struct sh_store_making *making, size_t chunks_most);
+/* EAGAIN: to be called again in a later step. With sh_write_was_refused there is no room until then. */
+SHOAL_NODISCARD enum shoal_err sh_backup_arriving_end(struct sh_backup *backup,
+                                                      struct sh_write *write,
+                                                      struct sh_store_arriving *arriving);
+/* One step of a load (store/dump.h). A load makes more chunks than a write has room for: let it be one of SH_LEVEL_ASYNC, and
+ * wait with sh_backup_write_all once all is loaded. */
+unsigned sh_backup_load_step(struct sh_backup *backup, struct sh_write *write, struct sh_load *load,
+                             unsigned budget_bytes);
 
 /* --- Waiting ----------------------------------------------------------------------------------- */
 
@@ -171,6 +194,11 @@ bool sh_write_wait(struct sh_backup *backup, struct sh_write *write,
 /* After a chunk was read, or found missing: whether what was seen is acknowledged already. False: the write stands for what was seen, with the level at
  * which others wait for it; sh_write_wait. */
 bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out);
+/* The write stands for that as well, which another one stands for that was made by one of these two. At the higher
+ * level of the two, but where it has changed something itself: then at its own. */
+void sh_write_join(struct sh_write *write, const struct sh_write *seen);
+/* The same of all chunks together, as sh_backup_read_is_clean of one. It takes 10 us. */
+bool sh_backup_is_clean(struct sh_backup *backup, struct sh_write *write_out);
 /* The write stands for all that was written so far, by anybody, at its level. */
 void sh_backup_write_all(struct sh_backup *backup, struct sh_write *write);
 bool sh_write_was_refused(const struct sh_write *write);
