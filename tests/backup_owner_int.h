@@ -54,10 +54,15 @@ struct owner {
     unsigned backups_count;
     bool are_failed[FAKE_BACKUPS];
     uint64_t epoch;
-    unsigned in_use;      /* ops at a time */
-    unsigned chunks_most; /* that there are */
-    bool is_quiet;        /* begins nothing */
-    bool is_checking;     /* at each acknowledgement */
+    /* Of backups that are not fakes; NULL: all are. */
+    struct sh_world_node (*backup_node)(struct owner *owner, unsigned i);
+    uint64_t zone_bytes;
+    uint32_t size_most;
+    unsigned in_use;        /* ops at a time */
+    unsigned chunks_most;   /* that there are */
+    bool is_quiet;          /* begins nothing */
+    bool is_checking;       /* at acknowledgements, */
+    unsigned checks_one_in; /* at one of so many */
     uint64_t next_ns, stamp;
     unsigned changes, acknowledged, refused_bare, checks;
     uint8_t *scratch;
@@ -207,7 +212,8 @@ static inline void owner_on_acked(void *arg, enum shoal_err err)
                 chunk->acked[level] = op->state;
         }
         owner->acknowledged += op->write.level > SH_LEVEL_ASYNC;
-        if (owner->is_checking && op->write.level > SH_LEVEL_ASYNC)
+        if (owner->is_checking && op->write.level > SH_LEVEL_ASYNC &&
+            !owner_draw(owner, owner->checks_one_in))
             owner_check(owner, op->write.level);
     }
     owner_op_end(op);
@@ -289,7 +295,7 @@ static inline uint32_t owner_size(struct owner *owner)
 {
     switch (owner_draw(owner, 40)) {
     case 0:
-        return 260000 + owner_draw(owner, OWNER_CHUNK_MAX - 260000); /* in pieces */
+        return 250000 + owner_draw(owner, owner->size_most - 250000); /* in pieces, most */
     case 1:
     case 2:
         return 33000 + owner_draw(owner, 100000);
@@ -458,7 +464,7 @@ static inline void owner_boot(void *arg, struct sh_world *world, unsigned node)
     assert_int_equal(sh_store_create(&store, &owner->store), SHOAL_OK);
     owner->config.store = owner->store;
     owner->config.nid = (shoal_nid){FAKE_OWNER};
-    owner->config.zone_bytes = OWNER_ZONE_BYTES;
+    owner->config.zone_bytes = owner->zone_bytes;
     owner->config.window_bytes = UINT64_C(4) << 20;
     owner->config.wake = fake_wake;
     owner->config.cluster.msg = owner->msg;
@@ -474,12 +480,19 @@ static inline void owner_boot(void *arg, struct sh_world *world, unsigned node)
 }
 
 /* backups: how many nodes there are; the first of them are up. */
-static inline void owner_open(struct owner *owner, const struct sh_world_config *config,
-                              unsigned backups, unsigned up, uint8_t replicas)
+static inline void owner_open_with(struct owner *owner, const struct sh_world_config *config,
+                                   unsigned backups, unsigned up, uint8_t replicas,
+                                   struct sh_world_node (*backup_node)(struct owner *owner,
+                                                                       unsigned i))
 {
     memset(owner, 0, sizeof *owner);
+    owner->backup_node = backup_node;
     owner->config.cluster.replicas = replicas;
+    /* Of real backups, a zone's log has room for two of the largest chunks, and the pieces of a third. */
+    owner->zone_bytes = backup_node ? 1 << 20 : OWNER_ZONE_BYTES;
+    owner->size_most = backup_node ? 300 << 10 : OWNER_CHUNK_MAX;
     owner->in_use = OWNER_OPS;
+    owner->checks_one_in = 1;
     owner->chunks_most = 60;
     owner->is_quiet = true;
     owner->backups_count = backups;
@@ -496,11 +509,19 @@ static inline void owner_open(struct owner *owner, const struct sh_world_config 
         backup->keeps = true;
         backup->life = (UINT64_C(1) << 32) | (i + 1);
         owner->are_failed[i] = i >= up;
-        const struct sh_world_node node = {
+        struct sh_world_node node = {
             .boot = fake_backup_boot, .crash = fake_backup_crash, .arg = backup};
+        if (backup_node)
+            node = backup_node(owner, i);
         (void)sh_world_node_add(world, &node);
     }
     owner_view(owner);
+}
+
+static inline void owner_open(struct owner *owner, const struct sh_world_config *config,
+                              unsigned backups, unsigned up, uint8_t replicas)
+{
+    owner_open_with(owner, config, backups, up, replicas, NULL);
 }
 
 static inline void owner_close(struct owner *owner)
@@ -578,8 +599,7 @@ static inline void owner_check_equal(struct owner *owner)
     }
 }
 
-/* Lets things come to rest, and looks at the replicas. */
-static inline void owner_settle(struct owner *owner)
+static inline void owner_settle_only(struct owner *owner)
 {
     owner->is_quiet = true;
     if (!sh_world_run_until(owner->world, owner_is_settled, owner,
@@ -612,6 +632,12 @@ static inline void owner_settle(struct owner *owner)
         }
         fail_msg("it does not come to rest");
     }
+}
+
+/* Lets things come to rest, and looks at the replicas. */
+static inline void owner_settle(struct owner *owner)
+{
+    owner_settle_only(owner);
     owner_check_equal(owner);
 }
 

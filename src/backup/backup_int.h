@@ -338,6 +338,8 @@ struct sh_sink *sh_sink_add(struct sh_own_zone *zone, shoal_nid nid, uint64_t di
 struct sh_sink *sh_sink_home_add(struct sh_own_zone *zone);
 /* It is none any more, and is told so. */
 void sh_sink_drop(struct sh_sink *sink);
+/* The same, without a word to the backup. */
+void sh_sink_forget(struct sh_sink *sink);
 /* Takes no more of the stream; it counts as long as it is in the record. */
 void sh_sink_lose(struct sh_sink *sink, enum shoal_err why);
 struct sh_sink *sh_sink_home(struct sh_own_zone *zone);
