@@ -389,6 +389,7 @@ static void on_open(void *arg, struct sh_msg_in *in)
     kept->wanted = 0;
     const struct sh_replication_opened opened = {.next = sh_replog_next(kept->log),
                                                  .part = kept->part,
+                                                 .durable = sh_replog_durable(kept->log),
                                                  .credit = keeper->config.credit_bytes,
                                                  .disk = keeper->config.disk_id};
     if (sh_msg_reply(msg, in->reply_to, in->type, SH_REPLICATION_OPENED_BYTES, &out))
