@@ -233,6 +233,8 @@ static void opened(struct sh_sink *sink, const struct sh_replication_opened *ans
         sh_sink_lose(sink, SHOAL_EPROTO);
         return;
     }
+    if (answer->durable > sink->acked[SH_LEVEL_DURABLE] && answer->durable <= answer->next)
+        sink->acked[SH_LEVEL_DURABLE] = answer->durable;
     sink->has_begun = true;
     sink->disk = answer->disk;
     sink->credit = answer->credit;
