@@ -145,6 +145,37 @@ static void nodes_that_join_complete_zones(void **state)
     owner_close(&owner);
 }
 
+/* A node without peers has its own disk as the backup, until there are others. */
+static void the_own_disk_is_replaced(void **state)
+{
+    (void)state;
+    owner.has_home = true;
+    owner_open(&owner, &calm, 2, 0, 2);
+    owner.is_checking = true;
+    write_for(400 * FAKE_MS);
+    owner_pass(&owner, 200 * FAKE_MS);
+    struct sh_zone_state zone;
+    assert_true(owner.acknowledged > 50 && !owner.refused_bare);
+    assert_true(sh_backup_zone_state(owner.backup, 0, &zone));
+    assert_true(zone.count == 1 && zone.backups[0].state == SH_SINK_HOME);
+    assert_true(zone.backups[0].is_recorded && zone.backups[0].disk == FAKE_HOME_DISK);
+    owner.are_failed[0] = owner.are_failed[1] = false;
+    owner_view(&owner);
+    write_for(400 * FAKE_MS);
+    owner_settle(&owner);
+    assert_true(owner.checks > 10);
+    /* And back, when all of them fail: the zones that the log had were dropped there. */
+    backup_fail(0, true);
+    backup_fail(1, true);
+    owner_pass(&owner, 1000 * FAKE_MS);
+    unsigned acknowledged = owner.acknowledged;
+    write_for(2000 * FAKE_MS);
+    owner_pass(&owner, 1000 * FAKE_MS);
+    assert_true(owner.acknowledged > acknowledged);
+    owner_close(&owner);
+    owner.has_home = false;
+}
+
 /* A life that the superpeers have declared over changes nothing any more. */
 static void a_life_that_is_over_is_told_so(void **state)
 {
@@ -256,6 +287,7 @@ int main(void)
         cmocka_unit_test(a_lost_connection_goes_on),
         cmocka_unit_test(a_backup_that_starts_again_goes_on),
         cmocka_unit_test(nodes_that_join_complete_zones),
+        cmocka_unit_test(the_own_disk_is_replaced),
         cmocka_unit_test(a_life_that_is_over_is_told_so),
         cmocka_unit_test(random_runs_lose_nothing),
     };

@@ -185,9 +185,10 @@ struct sh_copy {
 struct sh_backup_peer {
     shoal_nid nid;
     uint64_t instance;
-    bool is_up, is_known, is_asking;
-    uint64_t due_ns;        /* when it is asked (again) */
-    uint64_t not_before_ns; /* it has failed as a backup, and is not chosen until then */
+    bool is_up, is_asked, is_known, is_asking;
+    struct sh_candidate base; /* what the view says of it */
+    uint64_t due_ns;          /* when it is asked (again) */
+    uint64_t not_before_ns;   /* it has failed as a backup, and is not chosen until then */
     struct sh_replication_space space;
 };
 struct sh_space_call {
