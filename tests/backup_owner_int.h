@@ -601,6 +601,15 @@ static inline struct sh_backup_status owner_status(struct owner *owner)
     return status;
 }
 
+static inline unsigned owner_records(struct owner *owner)
+{
+    unsigned shard = sh_zone_shard(sh_zone_id((shoal_nid){FAKE_OWNER}, 1)), count = 0;
+    struct sh_zone record = {.id = 0};
+    while (sh_metadata_zone_next(owner->superpeer.metadata, shard, record.id, &record))
+        count++;
+    return count;
+}
+
 /* Whether nothing is on its way, all zones have what they are to have, and all backups have all of it, durably. */
 static inline bool owner_is_settled(void *arg)
 {
@@ -610,10 +619,13 @@ static inline bool owner_is_settled(void *arg)
         if (owner->ops[i].is_busy)
             return false;
     }
-    if (owner_status(owner).under_replicated)
+    /* A zone that is being made has a record, and is none of its zones yet. */
+    if (owner_status(owner).under_replicated || owner_status(owner).zones != owner_records(owner))
         return false;
     for (uint64_t from = 0; sh_backup_zone_state(owner->backup, from, &zone);
          from = zone.number + 1) {
+        if (zone.count != zone.wanted)
+            return false;
         for (unsigned i = 0; i < zone.count; i++) {
             const struct sh_zone_state_backup *backup = &zone.backups[i];
             if (backup->state != SH_SINK_STREAMING || !backup->is_recorded ||
@@ -624,7 +636,7 @@ static inline bool owner_is_settled(void *arg)
     return true;
 }
 
-/* All backups of all zones are open in the zone's incarnation. */
+/* All backups of all zones know the zone's incarnation. */
 static inline void owner_check_incarnations(struct owner *owner)
 {
     unsigned shard = sh_zone_shard(sh_zone_id((shoal_nid){FAKE_OWNER}, 1));
@@ -633,7 +645,10 @@ static inline void owner_check_incarnations(struct owner *owner)
         for (unsigned i = 0; i < record.count && !owner->backup_node; i++) {
             const struct fake_zone *zone =
                 fake_find(&owner->backups[record.backups[i].nid.v - FAKE_OWNER - 1], record.id);
-            assert_true(zone && zone->is_open && zone->incarnation == record.incarnation);
+            if (!zone || zone->incarnation != record.incarnation)
+                fail_msg("zone %llu at node %u: there %d, in incarnation %u instead of %u",
+                         (unsigned long long)(record.id & FAKE_LOCALS), record.backups[i].nid.v,
+                         zone != NULL, zone ? zone->incarnation : 0, record.incarnation);
         }
     }
 }

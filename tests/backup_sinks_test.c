@@ -71,7 +71,7 @@ static void failed_backup_replace(uint64_t seed)
     write_for(600 * FAKE_MS);
     owner_settle(&owner);
     struct sh_backup_status status = owner_status(&owner);
-    assert_true(status.copies_done > 2 && status.copied_bytes > 10000);
+    assert_true(status.copies_done > 0 && status.copied_bytes > 100);
     assert_int_equal(status.under_replicated, 0);
     backup_return(1);
     backup_fail(2, true);
