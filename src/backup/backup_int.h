@@ -188,6 +188,7 @@ struct sh_backup_peer {
     bool is_up, is_known, is_asking;
     uint64_t due_ns;        /* when it is asked (again) */
     uint64_t not_before_ns; /* it has failed as a backup, and is not chosen until then */
+    uint32_t domains[SH_DOMAINS];
     struct sh_replication_space space;
 };
 struct sh_space_call {

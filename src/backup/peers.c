@@ -1,5 +1,6 @@
 /* Which other nodes could keep replicas, and what room they have. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "backup/backup_int.h"
 #include "backup/placement.h"
@@ -44,7 +45,7 @@ enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *vi
             free(all);
         return SHOAL_ENOMEM;
     }
-    size_t count = 0;
+    size_t count = 0, known = sh_candidates_from_view(view, candidates, view->count);
     for (size_t i = 0; i < view->count; i++) {
         const struct sh_node *node = &view->nodes[i];
         if (node->role != SH_ROLE_PEER || node->nid.v == backup->config.nid.v)
@@ -54,6 +55,9 @@ enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *vi
         if (before && before->instance == node->instance)
             peer = *before;
         peer.is_up = node->state == SH_NODE_UP;
+        size_t at = sh_candidate_find(candidates, known, node->nid);
+        SH_ASSERT(at < known);
+        memcpy(peer.domains, candidates[at].domains, sizeof peer.domains);
         all[count++] = peer;
     }
     free(peers->all);
@@ -158,14 +162,6 @@ unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns)
 
 /* --- Choosing ---------------------------------------------------------------------------------- */
 
-/* The failure domains of a node, which the view does not tell yet. */
-static void domains_set(const struct sh_backup_peer *peer, struct sh_candidate *candidate)
-{
-    (void)peer;
-    for (unsigned i = 0; i < SH_DOMAINS; i++)
-        candidate->domains[i] = 0;
-}
-
 static void firsts_count(struct sh_backup *backup)
 {
     struct sh_backup_peers *peers = &backup->peers;
@@ -198,7 +194,7 @@ static void candidates_make(struct sh_own_zone *zone, uint64_t now_ns, bool with
             .zones = peer->space.zones,
             .zones_max = peer->space.zones_max,
         };
-        domains_set(peer, &peers->candidates[i]);
+        memcpy(peers->candidates[i].domains, peer->domains, sizeof peer->domains);
     }
     if (zone->backup->config.cluster.placement & SH_PLACEMENT_DISJOINT)
         firsts_count(zone->backup);
