@@ -185,10 +185,10 @@ struct sh_copy {
 struct sh_backup_peer {
     shoal_nid nid;
     uint64_t instance;
-    bool is_up, is_known, is_asking;
-    uint64_t due_ns;        /* when it is asked (again) */
-    uint64_t not_before_ns; /* it has failed as a backup, and is not chosen until then */
-    uint32_t domains[SH_DOMAINS];
+    bool is_up, is_asked, is_known, is_asking;
+    struct sh_candidate base; /* what the view says of it */
+    uint64_t due_ns;          /* when it is asked (again) */
+    uint64_t not_before_ns;   /* it has failed as a backup, and is not chosen until then */
     struct sh_replication_space space;
 };
 struct sh_space_call {
@@ -339,6 +339,8 @@ struct sh_sink *sh_sink_add(struct sh_own_zone *zone, shoal_nid nid, uint64_t di
 struct sh_sink *sh_sink_home_add(struct sh_own_zone *zone);
 /* It is none any more, and is told so. */
 void sh_sink_drop(struct sh_sink *sink);
+/* The same, without a word to the backup. */
+void sh_sink_forget(struct sh_sink *sink);
 /* Takes no more of the stream; it counts as long as it is in the record. */
 void sh_sink_lose(struct sh_sink *sink, enum shoal_err why);
 struct sh_sink *sh_sink_home(struct sh_own_zone *zone);
