@@ -50,21 +50,27 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     return SHOAL_OK;
 }
 
-void sh_backup_destroy(struct sh_backup *backup)
+void sh_backup_leave(struct sh_backup *backup)
 {
-    if (!backup)
-        return;
     for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
         if (backup->copies[i].zone)
             sh_copy_cancel(&backup->copies[i]);
     }
+    if (!sh_backup_is_clustered(backup))
+        return;
+    sh_msg_handlers_drop(backup->config.cluster.msg, backup);
+    sh_sinks_end(backup);
+    sh_backup_peers_end(backup);
+    backup->config.cluster.msg = NULL;
+}
+
+void sh_backup_destroy(struct sh_backup *backup)
+{
+    if (!backup)
+        return;
+    sh_backup_leave(backup);
     if (backup->is_on)
         sh_store_witness_set(backup->config.store, NULL);
-    if (sh_backup_is_clustered(backup)) {
-        sh_msg_handlers_drop(backup->config.cluster.msg, backup);
-        sh_sinks_end(backup);
-        sh_backup_peers_end(backup);
-    }
     if (backup->making)
         sh_zone_free(backup->making);
     sh_zones_end(&backup->zones);

@@ -87,6 +87,8 @@ void sh_backup_begin(struct sh_backup *backup);
 
 /* The nodes as they are now; borrowed. ENOMEM: it goes by what it knew before. */
 SHOAL_NODISCARD enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *view);
+/* Takes no more part in it, and backs nothing up: before msg is destroyed, where the backup is after it. */
+void sh_backup_leave(struct sh_backup *backup);
 /* What msg says of a connection. */
 void sh_backup_link_event(struct sh_backup *backup, const struct sh_msg_event *event);
 

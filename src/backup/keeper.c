@@ -541,6 +541,13 @@ enum shoal_err sh_keeper_create(const struct sh_keeper_config *config,
     return SHOAL_OK;
 }
 
+void sh_keeper_log_set(struct sh_keeper *keeper, struct sh_replog *log, uint64_t disk_id)
+{
+    SH_ASSERT(!keeper->config.log && log && disk_id);
+    keeper->config.log = log;
+    keeper->config.disk_id = disk_id;
+}
+
 void sh_keeper_destroy(struct sh_keeper *keeper)
 {
     if (!keeper)
