@@ -462,7 +462,8 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
         stored += SH_REPLOG_ENTRY_HEAD_MAX + stored_of(with);
     }
     if (write->completion.at) {
-        SH_ASSERT(!write->piece && write->completion.size <= SH_REPLOG_COMPLETION_MAX);
+        SH_ASSERT(write->piece + 1 == write->pieces);
+        SH_ASSERT(write->completion.size <= SH_REPLOG_COMPLETION_MAX);
         stored += SH_REPLOG_ENTRY_HEAD_MAX + write->completion.size;
     }
     if (log->trouble)

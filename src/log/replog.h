@@ -169,7 +169,7 @@ struct sh_replog_write {
      * or neither. It is one piece, of up to half as many bytes as a piece may have, and comes with the first one here. NULL: none. */
     const struct sh_replog_write *with;
     /* What came of the request that the write is of: a completion record of up to SH_REPLOG_COMPLETION_MAX bytes, copied. It counts if the
-     * write does, for a while, and comes with the first piece. at NULL: none. */
+     * write does, for a while, and comes with the last piece. at NULL: none. */
     struct sh_bytes completion;
 };
 

@@ -263,7 +263,7 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
             sh_replog_entry_stored(entry) > sh_replog_piece_max(log))
             break;
         /* Pieces of a chunk may be missing here, which went to a slot. */
-        if (zone->filling && entry->piece != zone->chain_next)
+        if (zone->filling && !sh_replog_is_completion(entry) && entry->piece != zone->chain_next)
             err = relieve(log, zone);
         count++;
         if (entry->is_with_next)
