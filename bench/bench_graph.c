@@ -44,6 +44,7 @@ struct member {
     struct sh_wire *wire;
     struct sh_msg *msg;
     struct sh_store *store;
+    struct sh_backup *backup;
     struct sh_graph *graph;
     char address[SH_MSG_ADDRESS_MAX];
 };
@@ -82,10 +83,13 @@ static enum shoal_err member_serve(struct member *member)
         .chunk_bytes_max = 64u << 20,
     };
     err = sh_store_create(&store, &member->store);
+    if (!err)
+        err = sh_backup_create(&(struct sh_backup_config){.store = member->store}, &member->backup);
     if (err)
         return err;
     struct sh_graph_config graph = {.msg = member->msg,
                                     .store = member->store,
+                                    .backup = member->backup,
                                     .clock = &ring->clock,
                                     .wake = wake,
                                     .arg = member};
@@ -136,6 +140,7 @@ static void ring_close(struct ring *ring)
         if (member->msg)
             sh_msg_destroy(member->msg);
         sh_graph_destroy(member->graph);
+        sh_backup_destroy(member->backup);
         sh_store_destroy(member->store);
         if (member->wire)
             member->wire->ops->destroy(member->wire);

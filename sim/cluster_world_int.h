@@ -126,6 +126,7 @@ struct cw_host {
     struct sh_identity *identity; /* a peer's */
     uint64_t ids_base;            /* up to this local ID its former lives may have created */
     struct sh_store *store;
+    struct sh_backup *backup;
     struct sh_chunks *chunks;
     struct sh_locks *locks;
     struct sh_moves *moves;

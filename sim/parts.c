@@ -60,9 +60,16 @@ void sh_sim_parts_hold(const struct sh_sim_parts *parts, const struct sh_env *en
     struct sh_store_config stored = {.bytes_max = STORE_BYTES_MAX,
                                      .chunk_bytes_max = chunk_bytes_max};
     must(sh_store_create(&stored, parts->store));
-    must(sh_chunks_create(*parts->msg, *parts->store, chunk_bytes_max, parts->chunks));
+    const struct sh_backup_config backed = {.store = *parts->store};
+    must(sh_backup_create(&backed, parts->backup));
+    const struct sh_chunks_config served = {.msg = *parts->msg,
+                                            .store = *parts->store,
+                                            .backup = *parts->backup,
+                                            .chunk_bytes_max = chunk_bytes_max};
+    must(sh_chunks_create(&served, parts->chunks));
     struct sh_locks_config locks = {.msg = *parts->msg,
                                     .store = *parts->store,
+                                    .backup = *parts->backup,
                                     .holdings = sh_chunks_holdings(*parts->chunks),
                                     .clock = env->clock,
                                     .seed = sh_random64(&env->random),
@@ -73,6 +80,7 @@ void sh_sim_parts_hold(const struct sh_sim_parts *parts, const struct sh_env *en
     sh_chunks_remover_set(*parts->chunks, sh_locks_remove, *parts->locks);
     struct sh_moves_config moves = {.msg = *parts->msg,
                                     .store = *parts->store,
+                                    .backup = *parts->backup,
                                     .chunks = *parts->chunks,
                                     .locks = *parts->locks,
                                     .directory = *parts->directory,
@@ -97,9 +105,11 @@ void sh_sim_parts_drop(const struct sh_sim_parts *parts, bool is_client)
         sh_msg_destroy(*parts->msg);
     sh_chunks_destroy(*parts->chunks);
     sh_locks_destroy(locks);
+    sh_backup_destroy(*parts->backup);
     sh_store_destroy(*parts->store);
     *parts->directory = NULL;
     *parts->msg = NULL;
     *parts->chunks = NULL;
+    *parts->backup = NULL;
     *parts->store = NULL;
 }

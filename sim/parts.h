@@ -19,6 +19,7 @@ struct sh_sim_parts {
     struct sh_directory **directory;
     struct sh_member **member;
     struct sh_store **store;
+    struct sh_backup **backup;
     struct sh_chunks **chunks;
     struct sh_locks **locks;
     struct sh_moves **moves;
@@ -31,6 +32,7 @@ struct sh_sim_parts {
                            .directory = &(host)->directory,                                        \
                            .member = &(host)->member,                                              \
                            .store = &(host)->store,                                                \
+                           .backup = &(host)->backup,                                              \
                            .chunks = &(host)->chunks,                                              \
                            .locks = &(host)->locks,                                                \
                            .moves = &(host)->moves})

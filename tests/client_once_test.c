@@ -304,10 +304,22 @@ static void change(shoal *store, unsigned count)
     }
 }
 
+/* Serves the chunks of a store, of which nothing is backed up. */
+static void chunks_serve(struct sh_msg *msg, struct sh_store *held, struct sh_backup **backup_out,
+                         struct sh_chunks **chunks_out)
+{
+    const struct sh_backup_config backed = {.store = held};
+    assert_int_equal(sh_backup_create(&backed, backup_out), SHOAL_OK);
+    const struct sh_chunks_config served = {
+        .msg = msg, .store = held, .backup = *backup_out, .chunk_bytes_max = 1 << 16};
+    assert_int_equal(sh_chunks_create(&served, chunks_out), SHOAL_OK);
+}
+
 /* A superpeer, a peer that loses answers, and a client. */
 struct world {
     struct member superpeer, peer;
     struct sh_store *held;
+    struct sh_backup *backup;
     struct sh_chunks *chunks;
     shoal *store;
 };
@@ -318,8 +330,7 @@ static void world_open(struct world *world, uint64_t seed)
     member_open(&world->superpeer, 1, 0);
     member_open(&world->peer, PEER, seed | 1);
     assert_int_equal(sh_store_create(&held, &world->held), SHOAL_OK);
-    assert_int_equal(sh_chunks_create(world->peer.msg, world->held, 1 << 16, &world->chunks),
-                     SHOAL_OK);
+    chunks_serve(world->peer.msg, world->held, &world->backup, &world->chunks);
     member_run(&world->superpeer, &world->superpeer, &world->peer);
     member_run(&world->peer, &world->superpeer, &world->peer);
     struct shoal_options options = {.addresses = world->superpeer.address,
@@ -338,6 +349,7 @@ static void world_end(struct world *world)
 static void world_close(struct world *world)
 {
     sh_chunks_destroy(world->chunks);
+    sh_backup_destroy(world->backup);
     sh_store_destroy(world->held);
 }
 
@@ -373,13 +385,13 @@ static void test_lost_answers(void **state)
 
 /* A life of the peer, on the chunks that the lives before it left. */
 static void life_open(struct member *peer, struct sh_store *held, uint64_t instance,
-                      struct sh_chunks **chunks_out)
+                      struct sh_backup **backup_out, struct sh_chunks **chunks_out)
 {
     member_open(peer, PEER, 0);
     peer->instance = instance;
     sh_msg_instance_set(peer->msg, instance);
     peer->lossy.held = held;
-    assert_int_equal(sh_chunks_create(peer->msg, held, 1 << 16, chunks_out), SHOAL_OK);
+    chunks_serve(peer->msg, held, backup_out, chunks_out);
 }
 
 static void loss_await(const struct member *peer)
@@ -396,6 +408,7 @@ static void test_another_life(void **state)
     (void)state;
     static struct member superpeer, former, latter;
     struct sh_store *held;
+    struct sh_backup *backup;
     struct sh_chunks *chunks;
     struct sh_store_config held_config = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
     struct sh_store_status status;
@@ -406,7 +419,7 @@ static void test_another_life(void **state)
     assert_int_equal(sh_store_new_many(held, sizeof value, 1, &local), SHOAL_OK);
     shoal_cid cid = shoal_cid_make((shoal_nid){PEER}, local.v);
     member_open(&superpeer, 1, 0);
-    life_open(&former, held, PEER, &chunks);
+    life_open(&former, held, PEER, &backup, &chunks);
     former.lossy.lost_put = 1;
     former.lossy.is_final = true;
     member_run(&superpeer, &superpeer, &former);
@@ -416,8 +429,9 @@ static void test_another_life(void **state)
     loss_await(&former);
     member_end(&former);
     sh_chunks_destroy(chunks);
+    sh_backup_destroy(backup);
 
-    life_open(&latter, held, PEER + 1, &chunks);
+    life_open(&latter, held, PEER + 1, &backup, &chunks);
     latter.lossy.lost_put = 2;
     member_run(&latter, &superpeer, &latter);
     superpeer.peer = &latter;
@@ -432,6 +446,7 @@ static void test_another_life(void **state)
     member_end(&latter);
     member_end(&superpeer);
     sh_chunks_destroy(chunks);
+    sh_backup_destroy(backup);
     sh_store_destroy(held);
 }
 

@@ -48,6 +48,7 @@ struct host {
     struct sh_member *member;
     struct sh_identity *identity;
     struct sh_store *store;
+    struct sh_backup *backup;
     struct sh_chunks *chunks;
     struct sh_locks *locks;
     struct sh_moves *moves;

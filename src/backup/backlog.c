@@ -168,9 +168,29 @@ static enum shoal_err room_take(struct sh_backlog *backlog, uint64_t bytes)
 enum shoal_err sh_backlog_admit(struct sh_backlog *backlog, uint64_t bytes)
 {
     sh_spin_take(&backlog->lock);
-    enum shoal_err err = backlog->is_held ? SHOAL_EAGAIN : room_take(backlog, bytes);
+    bool is_shut = backlog->is_held || backlog->is_closed;
+    enum shoal_err err = is_shut ? SHOAL_EAGAIN : room_take(backlog, bytes);
     sh_spin_release(&backlog->lock);
     return err;
+}
+
+bool sh_backlog_close(struct sh_backlog *backlog, uint64_t next)
+{
+    sh_spin_take(&backlog->lock);
+    SH_ASSERT(!backlog->is_closed);
+    backlog->is_closed = !backlog->is_held && !backlog->reserved && backlog->next == next &&
+                         taken(backlog) == backlog->end;
+    bool is_closed = backlog->is_closed;
+    sh_spin_release(&backlog->lock);
+    return is_closed;
+}
+
+void sh_backlog_open(struct sh_backlog *backlog)
+{
+    sh_spin_take(&backlog->lock);
+    SH_ASSERT(backlog->is_closed);
+    backlog->is_closed = false;
+    sh_spin_release(&backlog->lock);
 }
 
 void sh_backlog_cancel(struct sh_backlog *backlog, uint64_t bytes)
@@ -265,7 +285,7 @@ uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_e
 enum shoal_err sh_backlog_hold(struct sh_backlog *backlog, uint32_t note)
 {
     sh_spin_take(&backlog->lock);
-    bool is_busy = backlog->is_held || backlog->reserved;
+    bool is_busy = backlog->is_held || backlog->is_closed || backlog->reserved;
     /* Room for an abandonment is enough for a note's head. */
     enum shoal_err err = is_busy ? SHOAL_EAGAIN : room_take(backlog, SH_BACKLOG_HEAD_BYTES + note);
     if (!err) {

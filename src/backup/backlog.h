@@ -74,6 +74,7 @@ struct sh_backlog {
     uint64_t next;   /* number of the next write */
     bool is_held;    /* a chunk comes in pieces: nothing else is admitted */
     bool has_pieces; /* and some were recorded */
+    bool is_closed;  /* nothing is admitted */
     struct sh_backlog_cursor *cursors[SH_BACKLOG_CURSORS_MAX];
 };
 
@@ -101,8 +102,12 @@ static inline uint64_t sh_backlog_bytes(bool is_zeros, uint32_t size)
            (is_zeros ? 0 : size);
 }
 
-/* Takes room for entries of so many bytes. EAGAIN: there is none now, or a chunk comes in pieces. */
+/* Takes room for entries of so many bytes. EAGAIN: there is none now, a chunk comes in pieces, or it is closed. */
 SHOAL_NODISCARD enum shoal_err sh_backlog_admit(struct sh_backlog *backlog, uint64_t bytes);
+/* Whether nothing can be on its way into it: no room is taken, no chunk comes in pieces, and all cursors have taken what there is. If so
+ * and its next number is that one, it is closed: from now on neither admit nor hold find room (EAGAIN), until it is opened. */
+bool sh_backlog_close(struct sh_backlog *backlog, uint64_t next);
+void sh_backlog_open(struct sh_backlog *backlog);
 /* Gives room back that nothing was recorded in. */
 void sh_backlog_cancel(struct sh_backlog *backlog, uint64_t bytes);
 /* Records an entry for which room was taken, an image of any size, in pieces where it has many; returns its number. note: NULL, or an image of at most

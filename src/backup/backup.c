@@ -30,7 +30,7 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     struct sh_backup *backup = calloc(1, sizeof *backup);
     if (!backup)
         return SHOAL_ENOMEM;
-    SH_ASSERT(config->nid.v && config->wake);
+    SH_ASSERT(config->window_bytes == 0 || (config->nid.v && config->wake));
     backup->config = *config;
     sh_spin_init(&backup->waits_lock, SH_LOCK_BACKUP_WAITS);
     sh_lock_init(&backup->zones.lock, SH_LOCK_BACKUP);
@@ -65,7 +65,7 @@ static uint64_t log_id(const struct sh_backup *backup, uint64_t number)
 
 static struct sh_zone *zone_of(struct sh_backup *backup, const struct sh_replog_zone *logged)
 {
-    return backup->zones.all[sh_replog_zone_id(logged) & SH_LOCAL_IDS];
+    return backup->zones.all[(sh_replog_zone_id(logged) & SH_LOCAL_IDS) % SH_ZONES_MAX];
 }
 
 void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
@@ -119,7 +119,18 @@ void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log)
 {
     backup->log = log;
     sh_backup_witness_set(backup);
+    atomic_store(&backup->zones.has_empty, true); /* of those that were found, some may be */
     backup->config.wake(backup->config.arg);
+}
+
+static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
+{
+    sh_zone_dropped(arg, id & SH_LOCAL_IDS, err);
+}
+
+enum shoal_err sh_zone_drop_tell(struct sh_zone *zone)
+{
+    return sh_replog_zone_drop(zone->log, on_dropped, zone->backup);
 }
 
 /* Makes the zone that will be the open one next. */
@@ -131,7 +142,7 @@ static unsigned spare_make(struct sh_backup *backup, uint64_t now_ns)
         return 0;
     uint64_t wanted = sh_store_ids_wanted(backup->config.store);
     uint64_t first = (uint64_t)backup->config.nid.v << 48 | (wanted & SH_LOCAL_IDS);
-    enum shoal_err err = sh_zone_new(backup, zones->end, 1, &zone);
+    enum shoal_err err = sh_zone_new(backup, sh_zones_next(zones), 1, &zone);
     if (!err) {
         err = log_add(backup, backup->log, zone, first);
         /* Others look at all zones that there are, so it is one of them only when it stays. */
@@ -141,6 +152,8 @@ static unsigned spare_make(struct sh_backup *backup, uint64_t now_ns)
             sh_zone_enter(zone);
     }
     backup->zone_again_ns = err ? now_ns + ZONE_AGAIN_NS : 0;
+    /* Now and then it looks whether any are empty: who empties the open zone does not say so. */
+    atomic_store(&zones->has_empty, true);
     if (err && !atomic_load(&backup->no_zone))
         SH_ERROR("backup", "there can be no further zone: new chunks are refused", SH_ERR(err));
     atomic_store(&backup->no_zone, err);
@@ -266,6 +279,10 @@ static unsigned drain_all(struct sh_backup *backup)
     for (end = &backup->stuck; zone; zone = next) {
         unsigned moved;
         next = zone->next_dirty;
+        if (!zone->log) { /* it was dropped: whoever wrote to it last was late to say so */
+            atomic_store(&zone->is_dirty, false);
+            continue;
+        }
         /* Whoever writes from here on has it looked at again. */
         atomic_store(&zone->is_dirty, false);
         enum shoal_err err = drain(zone, &moved);
@@ -294,6 +311,7 @@ unsigned sh_backup_step(struct sh_backup *backup, uint64_t now_ns, uint32_t seco
         work += spare_make(backup, now_ns);
         work += sh_zones_leftovers(backup);
         work += drain_all(backup);
+        work += sh_zones_drop_step(backup);
     }
     work += sh_replog_step(backup->log, now_ns, seconds);
     if (sh_replog_trouble(backup->log))
@@ -313,14 +331,16 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
 {
     struct sh_zones *zones = &backup->zones;
     *status_out = (struct sh_backup_status){.trouble = atomic_load(&backup->trouble),
+                                            .writes = zones->dropped_writes,
+                                            .dropped = zones->dropped,
                                             .blocks_free = sh_backlog_pool_left(backup->pool)};
-    uint64_t end = atomic_load_explicit(&zones->end, memory_order_acquire);
+    uint64_t end = sh_zones_places(zones);
     for (uint64_t i = 0; i < end; i++) {
         struct sh_zone *zone = zones->all[i];
         if (!zone)
             continue;
         status_out->zones++;
         status_out->live_bytes += atomic_load_explicit(&zone->live, memory_order_relaxed);
-        status_out->writes += sh_backlog_next(&zone->backlog) - 1;
+        status_out->writes += sh_backlog_next(&zone->backlog) - zone->before;
     }
 }

@@ -20,6 +20,7 @@
 #include "store/store.h"
 
 struct sh_backup;
+struct sh_load;
 struct sh_zone;
 
 /* How far a write gets before it is acknowledged. */
@@ -32,8 +33,8 @@ enum sh_level {
 
 struct sh_backup_config {
     struct sh_store *store; /* borrowed */
-    shoal_nid nid;          /* creator of the store's own chunks, in the log; not 0 */
-    uint64_t zone_bytes;    /* most bytes of a zone's chunks, with SH_ZONE_CHUNK_BYTES for each */
+    shoal_nid nid;       /* creator of the store's own chunks, in the log; 0: nothing is logged */
+    uint64_t zone_bytes; /* most bytes of a zone's chunks, with SH_ZONE_CHUNK_BYTES for each */
     /* Of all backlogs; one has a quarter of it at most, and 1 MiB at least. 0: nothing is ever backed up. */
     uint64_t window_bytes;
     /* There is work for sh_backup_step. Any thread; it must not wait. */
@@ -114,10 +115,18 @@ SHOAL_NODISCARD enum shoal_err sh_backup_new_as(struct sh_backup *backup, struct
 /* The commonest of them, as short as can be: puts of a program go on while their cache misses are under way. */
 SHOAL_NODISCARD enum shoal_err sh_backup_put(struct sh_backup *backup, struct sh_write *write,
                                              shoal_cid cid, struct sh_bytes data);
+SHOAL_NODISCARD enum shoal_err sh_backup_new_many(struct sh_backup *backup, struct sh_write *write,
+                                                  uint32_t size, size_t count, shoal_cid *cids_out);
 SHOAL_NODISCARD enum shoal_err sh_backup_rewrite(struct sh_backup *backup, struct sh_write *write,
                                                  const struct sh_store_rewrite *rewrite);
 SHOAL_NODISCARD enum shoal_err sh_backup_remove(struct sh_backup *backup, struct sh_write *write,
                                                 shoal_cid cid);
+SHOAL_NODISCARD enum shoal_err sh_backup_release(struct sh_backup *backup, struct sh_write *write,
+                                                 shoal_cid cid);
+SHOAL_NODISCARD enum shoal_err sh_backup_hand_back(struct sh_backup *backup, struct sh_write *write,
+                                                   shoal_cid cid);
+SHOAL_NODISCARD enum shoal_err sh_backup_take_over(struct sh_backup *backup, struct sh_write *write,
+                                                   shoal_cid cid, struct sh_bytes data);
 size_t sh_backup_put_multi(struct sh_backup *backup, struct sh_write *write,
                            struct sh_store_op *ops, size_t count);
 size_t sh_backup_resize_multi(struct sh_backup *backup, struct sh_write *write,
@@ -130,6 +139,14 @@ SHOAL_NODISCARD bool sh_backup_rewriting_step(struct sh_backup *backup, struct s
                                               struct sh_store_rewriting *rewriting);
 SHOAL_NODISCARD bool sh_backup_making_step(struct sh_backup *backup, struct sh_write *write,
                                            struct sh_store_making *making, size_t chunks_most);
+/* EAGAIN: to be called again in a later step. With sh_write_was_refused there is no room until then. */
+SHOAL_NODISCARD enum shoal_err sh_backup_arriving_end(struct sh_backup *backup,
+                                                      struct sh_write *write,
+                                                      struct sh_store_arriving *arriving);
+/* One step of a load (store/dump.h). A load makes more chunks than a write has room for: let it be one of SH_LEVEL_ASYNC, and
+ * wait with sh_backup_write_all once all is loaded. */
+unsigned sh_backup_load_step(struct sh_backup *backup, struct sh_write *write, struct sh_load *load,
+                             unsigned budget_bytes);
 
 /* --- Waiting ----------------------------------------------------------------------------------- */
 
@@ -159,6 +176,7 @@ struct sh_backup_status {
     unsigned zones;
     uint64_t live_bytes; /* of chunks, with SH_ZONE_CHUNK_BYTES for each */
     uint64_t writes;     /* numbers given so far */
+    uint64_t dropped;    /* zones, as they were empty */
     size_t blocks_free;  /* of backlogs */
     enum shoal_err trouble;
 };

@@ -9,7 +9,7 @@
 #include "base/lock.h"
 #include "ranges/ranges.h"
 
-#define SH_ZONES_MAX (1u << 20)
+#define SH_ZONES_MAX (1u << 20) /* at a time; a power of two */
 #define SH_LOCAL_IDS ((UINT64_C(1) << 48) - 1)
 #define SH_GUARDS 16384u /* a power of two */
 
@@ -27,15 +27,20 @@ struct sh_large {
     struct sh_zone_place {
         struct sh_zone *zone; /* where a change is recorded */
         struct sh_zone *from; /* it moves from that one to it; NULL: it is there already */
+        uint64_t number;      /* of the zone, when it was found: sh_zone_is */
     } place;
     uint32_t size, told;
     bool is_new;
     struct sh_backlog_entry last; /* for which room was taken */
 };
 
+/* A zone. Whoever has found one may come back to it late, after it was dropped: so it is never freed while the backup lives, but becomes
+ * another zone, whose writes have numbers above its own. So a mark of one of its writes is one that is acknowledged, and who has taken room
+ * in its backlog, which keeps it from being dropped, sees by its number whether it is still the zone that was found. */
 struct sh_zone {
     struct sh_backup *backup;
-    uint64_t number; /* names it in the log, with the owner's node ID */
+    uint64_t number; /* names it in the log, with the owner's node ID; changes while the backlog is closed */
+    uint64_t before; /* numbers of writes below that one were an earlier zone's */
     struct sh_backlog backlog;
     _Atomic uint64_t live; /* bytes, as they count for a zone */
     /* Before which all writes are acknowledged. [SH_LEVEL_ASYNC]: not in use. */
@@ -45,8 +50,11 @@ struct sh_zone {
     uint64_t wanted[SH_LEVELS];   /* somebody waits for all before that */
     struct sh_zone_claim *claims; /* guarded by the zones' lock */
     size_t claims_count, claims_promised, claims_room;
+    /* The same lock: chunks that move away, and are here until they have; leftovers in it; leftovers elsewhere of what moved here. */
+    unsigned moves_away, left_here, left_behind;
     _Atomic bool is_dirty; /* in the list of zones that the step is to look at */
     struct sh_zone *next_dirty;
+    struct sh_zone *next_free; /* of those that are no zone now */
     struct sh_large
         large; /* guarded by the backlog's hold; that it is in the list, by the zones' lock */
     /* The step's. */
@@ -65,15 +73,35 @@ struct sh_leftover {
 struct sh_zones {
     struct sh_lock lock;            /* guards what claims change */
     struct sh_ranges *map;          /* from chunk IDs, with their creators, to numbers of zones */
-    struct sh_zone **all;           /* by number; NULL: there is none */
+    struct sh_zone *_Atomic *all;   /* by number modulo SH_ZONES_MAX; NULL: there is none */
     _Atomic uint64_t end;           /* above all numbers */
+    struct sh_zone *free;           /* the step's */
     struct sh_zone *_Atomic open;   /* where new chunks go; NULL: there is none yet */
     struct sh_zone *_Atomic spare;  /* the next one */
     struct sh_large *larges;        /* all that there are */
     _Atomic unsigned larges_moving; /* those of them that move to another zone */
     struct sh_leftover *leftovers;
     size_t leftovers_count, leftovers_promised, leftovers_room;
-    _Atomic bool has_unmade; /* some of them, at some time, were of creates that failed */
+    _Atomic size_t at_once; /* those of them that wait for nothing but room */
+    struct sh_zone_drop {
+        enum sh_zone_drop_phase {
+            SH_DROP_NONE,
+            SH_DROP_CLOSES,
+            SH_DROP_UNMAPS,
+            SH_DROP_LEAVES,
+            SH_DROP_SYNCS,
+            SH_DROP_TELLS,
+            SH_DROP_GOES,
+        } phase;
+        struct sh_zone *zone;
+        size_t claim; /* the next one, of which all below that ID is out of the map */
+        uint64_t below;
+        struct sh_write write;
+    } drop;                 /* the step's: of one zone at a time */
+    _Atomic bool has_empty; /* some zone has become empty */
+    bool is_dropping_over;  /* guarded by the lock: none is dropped any more, as some leftover is not known */
+    uint64_t dropped;       /* the step's: how many were */
+    uint64_t dropped_writes;
 };
 
 struct sh_backup {
@@ -119,11 +147,26 @@ SHOAL_NODISCARD enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t nu
                                            struct sh_zone **zone_out);
 void sh_zone_enter(struct sh_zone *zone);
 void sh_zone_free(struct sh_zone *zone);
+/* The number of the next new zone. */
+uint64_t sh_zones_next(const struct sh_zones *zones);
 /* The two in one. */
 SHOAL_NODISCARD enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number,
                                             uint64_t next, struct sh_zone **zone_out);
-/* The zone that has a chunk; NULL: none. Any thread. */
+/* The zone that has a chunk, with its number; NULL: none. Any thread. */
+struct sh_zone *sh_zones_find_numbered(struct sh_backup *backup, uint64_t chunk,
+                                       uint64_t *number_out);
 struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk);
+/* Whether the zone is the one that was found. The caller has taken room in its backlog, or the zones' lock. */
+static inline bool sh_zone_is(const struct sh_zone_place *place)
+{
+    return place->zone->number == place->number;
+}
+/* How many places of zones.all are in use at most. */
+static inline uint64_t sh_zones_places(struct sh_zones *zones)
+{
+    uint64_t end = atomic_load_explicit(&zones->end, memory_order_acquire);
+    return end < SH_ZONES_MAX ? end : SH_ZONES_MAX;
+}
 /* Enters a claim that the zone's log has. ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_zone_claimed(struct sh_zone *zone,
                                                const struct sh_zone_claim *claim);
@@ -143,10 +186,20 @@ uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *la
 void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place);
 /* Records removals of leftovers whose time has come; returns how many. */
 unsigned sh_zones_leftovers(struct sh_backup *backup);
-/* A create that was undone leaves a chunk in the log, as there was no room to record its removal. */
-void sh_zones_leave(struct sh_backup *backup, struct sh_zone *zone, uint64_t chunk);
-/* The chunk is there again: it is no such leftover any more. Before that is recorded. */
-void sh_zones_made(struct sh_backup *backup, uint64_t chunk);
+/* The zone has an image of a chunk that is not its, or was undone, and there was no room to record its removal. */
+void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk);
+/* The chunk is there again: it is no such leftover any more. Before that is recorded in this zone. */
+void sh_zones_made(struct sh_backup *backup, const struct sh_zone *zone, uint64_t chunk);
+
+/* --- Dropping empty zones (drops.c) ------------------------------------------------------------ */
+
+/* A chunk of that zone went, and its bytes: it may be empty now. Any thread. */
+void sh_zone_emptied(struct sh_zone *zone);
+/* The step's, as far as it gets now; returns how much that was. */
+unsigned sh_zones_drop_step(struct sh_backup *backup);
+/* Tells the log of the owner's own disk to drop the zone; calls sh_zone_dropped when it has. Errors of sh_replog_zone_drop. */
+SHOAL_NODISCARD enum shoal_err sh_zone_drop_tell(struct sh_zone *zone);
+void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err err);
 
 /* --- The witness (witness.c) ------------------------------------------------------------------- */
 

@@ -5,7 +5,11 @@ void sh_replication_open_put(struct sh_writer *w, const struct sh_replication_op
     sh_put64(w, open->zone);
     sh_put32(w, open->incarnation);
     sh_put64(w, open->life);
+    sh_put8(w, open->flags);
     sh_put64(w, open->first);
+    sh_put32(w, open->first_part);
+    sh_put32(w, open->since);
+    sh_put64(w, open->begun);
     sh_put64(w, open->bytes_max);
     sh_put64(w, open->range_first);
     sh_put64(w, open->range_count);
@@ -16,16 +20,24 @@ bool sh_replication_open_get(struct sh_reader *r, struct sh_replication_open *op
     open_out->zone = sh_get64(r);
     open_out->incarnation = sh_get32(r);
     open_out->life = sh_get64(r);
+    open_out->flags = sh_get8(r);
     open_out->first = sh_get64(r);
+    open_out->first_part = sh_get32(r);
+    open_out->since = sh_get32(r);
+    open_out->begun = sh_get64(r);
     open_out->bytes_max = sh_get64(r);
     open_out->range_first = sh_get64(r);
     open_out->range_count = sh_get64(r);
-    return sh_reader_done(r) && open_out->incarnation && open_out->first;
+    bool is_anew = open_out->flags & SH_REPLICATION_ANEW;
+    return sh_reader_done(r) && !(open_out->flags & ~SH_REPLICATION_ANEW) && open_out->since &&
+           open_out->since <= open_out->incarnation && open_out->first && open_out->begun &&
+           !(is_anew && open_out->first_part);
 }
 
 void sh_replication_opened_put(struct sh_writer *w, const struct sh_replication_opened *opened)
 {
     sh_put64(w, opened->next);
+    sh_put32(w, opened->part);
     sh_put32(w, opened->credit);
     sh_put64(w, opened->disk);
 }
@@ -33,9 +45,10 @@ void sh_replication_opened_put(struct sh_writer *w, const struct sh_replication_
 bool sh_replication_opened_get(struct sh_reader *r, struct sh_replication_opened *opened_out)
 {
     opened_out->next = sh_get64(r);
+    opened_out->part = sh_get32(r);
     opened_out->credit = sh_get32(r);
     opened_out->disk = sh_get64(r);
-    return sh_reader_done(r);
+    return sh_reader_done(r) && opened_out->next;
 }
 
 void sh_replication_append_put(struct sh_writer *w, const struct sh_replication_append *append)
@@ -43,6 +56,7 @@ void sh_replication_append_put(struct sh_writer *w, const struct sh_replication_
     sh_put64(w, append->zone);
     sh_put32(w, append->incarnation);
     sh_put64(w, append->number);
+    sh_put32(w, append->part);
     sh_put8(w, append->wish);
 }
 
@@ -51,6 +65,7 @@ bool sh_replication_append_get(struct sh_reader *r, struct sh_replication_append
     append_out->zone = sh_get64(r);
     append_out->incarnation = sh_get32(r);
     append_out->number = sh_get64(r);
+    append_out->part = sh_get32(r);
     append_out->wish = sh_get8(r);
     return sh_reader_ok(r) && append_out->number && append_out->wish <= SH_REPLICATION_DURABLE;
 }
@@ -88,8 +103,14 @@ static bool is_entry(const struct sh_replication_entry *entry, bool has_piece)
     bool has_image = entry->kind == SH_REPLICATION_IMAGE || entry->kind == SH_REPLICATION_ZEROS;
     if (entry->kind >= SH_REPLICATION_KINDS)
         return false;
-    if (!has_image)
-        return !has_piece && !entry->size;
+    if (!entry->chunk && entry->kind != SH_REPLICATION_ABANDON)
+        return false;
+    if (!has_image) {
+        bool may_have_next = entry->kind == SH_REPLICATION_REMOVAL;
+        return !has_piece && !entry->size && (may_have_next || !entry->with_next);
+    }
+    if (entry->with_next && has_piece)
+        return false;
     if (!has_piece)
         return true;
     return entry->pieces > 1 && entry->piece < entry->pieces && entry->size &&
@@ -120,6 +141,7 @@ void sh_replication_ack_put(struct sh_writer *w, const struct sh_replication_ack
     sh_put64(w, ack->zone);
     sh_put32(w, ack->incarnation);
     sh_put64(w, ack->next);
+    sh_put32(w, ack->part);
     sh_put64(w, ack->durable);
     sh_put8(w, ack->state);
 }
@@ -129,10 +151,26 @@ bool sh_replication_ack_get(struct sh_reader *r, struct sh_replication_ack *ack_
     ack_out->zone = sh_get64(r);
     ack_out->incarnation = sh_get32(r);
     ack_out->next = sh_get64(r);
+    ack_out->part = sh_get32(r);
     ack_out->durable = sh_get64(r);
     ack_out->state = sh_get8(r);
     return sh_reader_ok(r) && ack_out->durable <= ack_out->next &&
            ack_out->state <= SH_REPLICATION_LOST;
+}
+
+void sh_replication_close_put(struct sh_writer *w, const struct sh_replication_close *close)
+{
+    sh_put64(w, close->zone);
+    sh_put32(w, close->incarnation);
+    sh_put64(w, close->life);
+}
+
+bool sh_replication_close_get(struct sh_reader *r, struct sh_replication_close *close_out)
+{
+    close_out->zone = sh_get64(r);
+    close_out->incarnation = sh_get32(r);
+    close_out->life = sh_get64(r);
+    return sh_reader_done(r) && close_out->incarnation;
 }
 
 void sh_replication_space_put(struct sh_writer *w, const struct sh_replication_space *space)

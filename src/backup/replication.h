@@ -2,32 +2,40 @@
  *
  * Module 4, little-endian, no padding. Of the connection's node, which a message comes from, the receiver knows the life (msg.h).
  *
- *   OPEN     request, owner to backup: this incarnation of the zone begins here, or goes on; may be repeated.
- *            u64 zone; u32 incarnation; u64 life of the owner; u64 first: number of the zone's next write; u64 bytes_max,
- *            u64 range_first, u64 range_count: as in sh_replog_zone_config
+ * A place in the stream is u64 number, of a write, and u32 part: how many entries of that number come before it. A chunk in
+ * pieces, also one that was abandoned, has many entries of one number.
  *
- *     answer u64 next: number of the write that the backup expects, 0 where it has begun anew at `first`; u32 credit: bytes
- *            of APPENDs that may be on their way; u64 disk
+ *   OPEN     request, owner to backup: the zone's stream begins here, or goes on; may be repeated.
+ *            u64 zone; u32 incarnation; u64 life of the owner; u8 flags; place `first`: the oldest that the owner can still
+ *            send; u32 since, u64 begun: the incarnation in which this life of the owner took the zone over, and the number
+ *            of its first write; u64 bytes_max, u64 range_first, u64 range_count: as in sh_replog_zone_config
+ *            SH_REPLICATION_ANEW: what the backup has of the zone goes, and the stream begins at `first`, whose part is 0.
+ *            Without it the stream goes on where the backup's replica ends
  *
- *     EFENCED: the backup has heard of a later life, owner or incarnation. ENOSPC, EFULL, ENOMEM. EBUSY: a moment later.
- *     ENONODE: it keeps no replicas (at all, or no more). EIO: its log is out of service
+ *     answer place `next`: that the backup expects; u32 credit: bytes of APPENDs that may be on their way; u64 disk
  *
- *   APPEND   one-way, owner to backup, in order: u64 zone; u32 incarnation; u64 number of the first entry's write; u8 wish;
- *            entries, one behind the other, to the end
+ *     EFENCED: the backup has heard of a later life, owner or incarnation. EBUSY: a moment later; replicas are loaded and
+ *     dropped meanwhile. EDIFFERS: it has no replica that the stream can go on from: begin anew. EEXIST: it is to begin anew, and has
+ *     a replica of this very incarnation, or the zone is its own: raise the incarnation first. ECORRUPT: the replica is damaged. ENOSPC, EFULL, ENOMEM: no
+ *     room for it. ENONODE: it keeps no replicas. EIO: its log is out of service. Nothing has changed with any of these
+ *
+ *   APPEND   one-way, owner to backup, in order: u64 zone; u32 incarnation; place of the first entry; u8 wish; entries, one behind
+ *            the other, to the end; SH_REPLICATION_BYTES_MAX in all
  *
  *     entry  u8 kind (enum sh_replication_kind), flags; u64 chunk ID with creator; u32 size;
  *            SH_REPLICATION_PIECE: u16 piece, u16 pieces, u32 total; of an image: its bytes
  *
  *     Consecutive writes, each with its number: the pieces of a chunk have one number, and so have the two entries of a
- *     pair. A write lies in one message, but a chunk in pieces may go over several. What the backup has already is passed over; of what lies beyond the number that it expects
- *     nothing is taken
+ *     pair. A write lies in one message, but a chunk in pieces may go over several. What the backup has already is passed over; of what
+ *     lies beyond the place that it expects nothing is taken
  *
- *   ACKS     one-way, backup to owner: for each zone u64 zone; u32 incarnation; u64 next: all before it is taken; u64 durable:
- *            all before it is on the disk; u8 state (enum sh_replication_state)
+ *   ACKS     one-way, backup to owner: for each zone u64 zone; u32 incarnation; place `next`: all before it is taken; u64 durable:
+ *            all before that write is on the disk; u8 state (enum sh_replication_state)
  *
- *   CLOSE    request, owner to backup: u64 zone, u32 incarnation. The replica is not needed any more; may be repeated
+ *   CLOSE    request, owner to backup: u64 zone; u32 incarnation; u64 life of the owner. The replica is not needed any more; may be
+ *            repeated
  *
- *     EFENCED. EIO
+ *     EFENCED, EIO, EBUSY, ENOMEM; EEXIST: the zone is its own
  *
  *   SPACE    request, anybody: nothing
  *
@@ -46,22 +54,34 @@
 #define SH_REPLICATION_CLOSE SH_MSG_TYPE(4, 4)
 #define SH_REPLICATION_SPACE SH_MSG_TYPE(4, 5)
 
+/* Bytes of an APPEND, at most. */
+#define SH_REPLICATION_BYTES_MAX (64u << 10)
+
+#define SH_REPLICATION_ANEW 0x01
+
 struct sh_replication_open {
     uint64_t zone;
     uint32_t incarnation;
-    uint64_t life, first, bytes_max, range_first, range_count;
+    uint64_t life;
+    uint8_t flags;
+    uint64_t first;
+    uint32_t first_part;
+    uint32_t since; /* 1 to incarnation */
+    uint64_t begun;
+    uint64_t bytes_max, range_first, range_count;
 };
-#define SH_REPLICATION_OPEN_BYTES 52
+#define SH_REPLICATION_OPEN_BYTES 69
 void sh_replication_open_put(struct sh_writer *w, const struct sh_replication_open *open);
 /* False: it is no such message. As all of the following. */
 bool sh_replication_open_get(struct sh_reader *r, struct sh_replication_open *open_out);
 
 struct sh_replication_opened {
     uint64_t next;
+    uint32_t part; /* of next */
     uint32_t credit;
     uint64_t disk;
 };
-#define SH_REPLICATION_OPENED_BYTES 20
+#define SH_REPLICATION_OPENED_BYTES 24
 void sh_replication_opened_put(struct sh_writer *w, const struct sh_replication_opened *opened);
 bool sh_replication_opened_get(struct sh_reader *r, struct sh_replication_opened *opened_out);
 
@@ -75,9 +95,10 @@ struct sh_replication_append {
     uint64_t zone;
     uint32_t incarnation;
     uint64_t number;
+    uint32_t part;
     uint8_t wish;
 };
-#define SH_REPLICATION_APPEND_BYTES 21
+#define SH_REPLICATION_APPEND_BYTES 25
 void sh_replication_append_put(struct sh_writer *w, const struct sh_replication_append *append);
 bool sh_replication_append_get(struct sh_reader *r, struct sh_replication_append *append_out);
 
@@ -105,22 +126,43 @@ size_t sh_replication_entry_size(const struct sh_replication_entry *entry);
 void sh_replication_entry_put(struct sh_writer *w, const struct sh_replication_entry *entry);
 bool sh_replication_entry_get(struct sh_reader *r, struct sh_replication_entry *entry_out);
 
+/* Moves a place behind an entry that lies there. */
+static inline void sh_replication_pass(const struct sh_replication_entry *entry, uint64_t *number,
+                                       uint32_t *part)
+{
+    bool is_last = entry->kind != SH_REPLICATION_ABANDON && !entry->with_next &&
+                   entry->piece + 1 == entry->pieces;
+    *number += is_last;
+    *part = is_last ? 0 : *part + 1;
+}
+
 enum sh_replication_state {
     SH_REPLICATION_GOES_ON,
     SH_REPLICATION_FULL, /* no room: what came last was not taken; another ACK tells when it may be sent again, from `next` on */
     SH_REPLICATION_AGAIN, /* there is room again, or something was missing: send from `next` on */
-    SH_REPLICATION_GONE,  /* it is not open here in this incarnation: OPEN */
+    SH_REPLICATION_GONE,  /* it is not open here in this incarnation: OPEN. Places are 0 */
     SH_REPLICATION_LOST, /* the replica is damaged, or its log out of service: another backup is needed */
 };
 struct sh_replication_ack {
     uint64_t zone;
     uint32_t incarnation;
-    uint64_t next, durable;
+    uint64_t next;
+    uint32_t part; /* of next */
+    uint64_t durable;
     uint8_t state;
 };
-#define SH_REPLICATION_ACK_BYTES 29
+#define SH_REPLICATION_ACK_BYTES 33
 void sh_replication_ack_put(struct sh_writer *w, const struct sh_replication_ack *ack);
 bool sh_replication_ack_get(struct sh_reader *r, struct sh_replication_ack *ack_out);
+
+struct sh_replication_close {
+    uint64_t zone;
+    uint32_t incarnation;
+    uint64_t life;
+};
+#define SH_REPLICATION_CLOSE_BYTES 20
+void sh_replication_close_put(struct sh_writer *w, const struct sh_replication_close *close);
+bool sh_replication_close_get(struct sh_reader *r, struct sh_replication_close *close_out);
 
 struct sh_replication_space {
     bool keeps;

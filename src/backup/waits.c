@@ -176,7 +176,7 @@ static bool mark_await(struct sh_write *write)
 static bool all_next(struct sh_backup *backup, struct sh_write *write)
 {
     struct sh_zones *zones = &backup->zones;
-    uint64_t end = atomic_load_explicit(&zones->end, memory_order_acquire);
+    uint64_t end = sh_zones_places(zones);
     while (write->is_all && write->zone_next < end) {
         struct sh_zone *zone = zones->all[write->zone_next++];
         if (!zone)
@@ -269,7 +269,7 @@ void sh_waits_fail(struct sh_backup *backup)
     struct sh_zones *zones = &backup->zones;
     struct sh_write *write;
     sh_waits_room(backup);
-    for (uint64_t i = 0; i < zones->end; i++) {
+    for (uint64_t i = 0; i < sh_zones_places(zones); i++) {
         struct sh_zone *zone = zones->all[i];
         struct sh_waits over = {0};
         if (!zone)

@@ -35,6 +35,8 @@ static void place_count(const struct admitted *admitted)
     struct sh_zone *from = admitted->place.from ? admitted->place.from : admitted->place.zone;
     live_add(from, -admitted->before);
     live_add(admitted->place.zone, admitted->after);
+    if (admitted->before && !atomic_load_explicit(&from->live, memory_order_relaxed))
+        sh_zone_emptied(from);
 }
 
 static enum shoal_err refused(enum shoal_err err)
@@ -67,6 +69,17 @@ static bool is_moving(struct sh_backup *backup, uint64_t chunk)
     return is_so;
 }
 
+static enum shoal_err backlog_admit(const struct sh_zone_place *place, uint64_t bytes)
+{
+    struct sh_backlog *backlog = &place->zone->backlog;
+    enum shoal_err err = sh_backlog_admit(backlog, bytes);
+    if (err || sh_zone_is(place))
+        return err;
+    /* It was dropped since it was found: the chunk is another zone's, or nobody's. */
+    sh_backlog_cancel(backlog, bytes);
+    return SHOAL_EAGAIN;
+}
+
 /* Takes room for a change. */
 static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admitted, uint64_t bytes)
 {
@@ -79,7 +92,7 @@ static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admit
     if (err)
         return err;
     admitted->room = bytes + (admitted->place.from ? SH_CLAIM_BYTES : 0);
-    err = sh_backlog_admit(&admitted->place.zone->backlog, admitted->room);
+    err = backlog_admit(&admitted->place, admitted->room);
     if (err && admitted->place.from)
         sh_zones_move_cancel(backup, &admitted->place);
     return err;
@@ -98,8 +111,9 @@ static enum shoal_err on_admit(void *arg, shoal_cid cid, enum sh_store_event eve
     enum shoal_err err =
         room_take(backup, &admitted, sh_backlog_bytes(!has_bytes, admitted.after ? size : 0));
     if (err && event == SH_STORE_UNMADE) {
-        admitted.place =
-            (struct sh_zone_place){.zone = sh_zones_find(backup, sh_backup_chunk(backup, cid))};
+        admitted.place = (struct sh_zone_place){0};
+        admitted.place.zone = sh_zones_find_numbered(backup, sh_backup_chunk(backup, cid),
+                                                     &admitted.place.number);
         admitted.is_left = true;
         err = SHOAL_OK;
     }
@@ -148,11 +162,11 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
     uint64_t chunk = sh_backup_chunk(backup, cid), number;
     const struct sh_backlog_entry entry = entry_of(chunk, event, image);
     if (admitted.is_left) {
-        sh_zones_leave(backup, zone, chunk);
+        sh_zones_leave(backup, &admitted.place, chunk);
         return;
     }
-    if (event == SH_STORE_MADE)
-        sh_zones_made(backup, chunk);
+    if (event == SH_STORE_MADE || admitted.place.from)
+        sh_zones_made(backup, zone, chunk);
     if (admitted.place.from)
         number = sh_zones_move(backup, chunk, &admitted.place, event == SH_STORE_MADE, &entry);
     else
@@ -182,13 +196,14 @@ static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint3
     struct admitted admitted = admitted_take(cid), undo = admitted;
     (void)event;
     (void)size;
+    /* First what counts as the zone's: once no room is taken a zone that looks empty may be dropped. */
+    undo.before = -admitted.before;
+    undo.after = -admitted.after;
+    place_count(&undo);
     if (!admitted.is_left)
         sh_backlog_cancel(&admitted.place.zone->backlog, admitted.room);
     if (admitted.place.from)
         sh_zones_move_cancel(backup, &admitted.place);
-    undo.before = -admitted.before;
-    undo.after = -admitted.after;
-    place_count(&undo);
     room_given(backup);
 }
 
@@ -211,7 +226,8 @@ static bool large_enter(struct sh_backup *backup, struct sh_large *large)
     struct sh_zone *from = large->place.from ? large->place.from : large->place.zone;
     sh_lock_take(&zones->lock);
     bool is_alone =
-        !large_among(zones, large->chunk) && sh_zones_find(backup, large->chunk) == from;
+        sh_zone_is(&large->place) && !large_among(zones, large->chunk) &&
+        sh_zones_find(backup, large->chunk) == from;
     if (is_alone) {
         large->next = zones->larges;
         zones->larges = large;
@@ -315,8 +331,8 @@ static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool i
                                      .before = done.is_new ? 0 : sh_zone_bytes_of(size_before),
                                      .after = sh_zone_bytes_of(done.size)};
     place_count(&counted);
-    if (done.is_new)
-        sh_zones_made(backup, done.chunk);
+    if (done.is_new || done.place.from)
+        sh_zones_made(backup, zone, done.chunk);
     if (done.place.from)
         number = sh_zones_move_large(backup, &done);
     else

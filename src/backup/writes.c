@@ -1,5 +1,6 @@
 /* The one way in: the store's changes, for a write that stands for them. */
 #include "backup/backup_int.h"
+#include "store/dump.h"
 
 /* The calling thread changes chunks for that write, until it is over. */
 static void change_begin(struct sh_backup *backup, struct sh_write *write)
@@ -99,4 +100,56 @@ bool sh_backup_making_step(struct sh_backup *backup, struct sh_write *write,
     bool is_over = sh_store_making_step(making, chunks_most);
     change_end(backup);
     return is_over;
+}
+
+enum shoal_err sh_backup_new_many(struct sh_backup *backup, struct sh_write *write, uint32_t size,
+                                  size_t count, shoal_cid *cids_out)
+{
+    change_begin(backup, write);
+    enum shoal_err err = sh_store_new_many(backup->config.store, size, count, cids_out);
+    change_end(backup);
+    return err;
+}
+
+enum shoal_err sh_backup_release(struct sh_backup *backup, struct sh_write *write, shoal_cid cid)
+{
+    change_begin(backup, write);
+    enum shoal_err err = sh_store_release(backup->config.store, cid);
+    change_end(backup);
+    return err;
+}
+
+enum shoal_err sh_backup_hand_back(struct sh_backup *backup, struct sh_write *write, shoal_cid cid)
+{
+    change_begin(backup, write);
+    enum shoal_err err = sh_store_hand_back(backup->config.store, cid);
+    change_end(backup);
+    return err;
+}
+
+enum shoal_err sh_backup_take_over(struct sh_backup *backup, struct sh_write *write, shoal_cid cid,
+                                   struct sh_bytes data)
+{
+    change_begin(backup, write);
+    enum shoal_err err = sh_store_take_over(backup->config.store, cid, data);
+    change_end(backup);
+    return err;
+}
+
+enum shoal_err sh_backup_arriving_end(struct sh_backup *backup, struct sh_write *write,
+                                      struct sh_store_arriving *arriving)
+{
+    change_begin(backup, write);
+    enum shoal_err err = sh_store_arriving_end(backup->config.store, arriving);
+    change_end(backup);
+    return err;
+}
+
+unsigned sh_backup_load_step(struct sh_backup *backup, struct sh_write *write, struct sh_load *load,
+                             unsigned budget_bytes)
+{
+    change_begin(backup, write);
+    unsigned done = sh_load_step(load, budget_bytes);
+    change_end(backup);
+    return done;
 }

@@ -15,11 +15,11 @@
 
 enum shoal_err sh_zones_make(struct sh_zones *zones)
 {
-    zones->all = calloc(SH_ZONES_MAX, sizeof(struct sh_zone *));
+    zones->all = calloc(SH_ZONES_MAX, sizeof *zones->all);
     return zones->all ? sh_ranges_create(MAP_NODES, &zones->map) : SHOAL_ENOMEM;
 }
 
-void sh_zone_free(struct sh_zone *zone)
+static void zone_end(struct sh_zone *zone)
 {
     if (zone->cursor.backlog)
         sh_backlog_detach(&zone->cursor);
@@ -28,11 +28,24 @@ void sh_zone_free(struct sh_zone *zone)
     free(zone);
 }
 
+void sh_zone_free(struct sh_zone *zone)
+{
+    struct sh_zones *zones = &zone->backup->zones;
+    if (!zone->backlog.is_closed)
+        zone->backlog.is_closed = true; /* nobody has found it */
+    zone->next_free = zones->free;
+    zones->free = zone;
+}
+
 void sh_zones_end(struct sh_zones *zones)
 {
-    for (uint64_t i = 0; zones->all && i < zones->end; i++) {
+    for (uint64_t i = 0; zones->all && i < sh_zones_places(zones); i++) {
         if (zones->all[i])
-            sh_zone_free(zones->all[i]);
+            zone_end(zones->all[i]);
+    }
+    for (struct sh_zone *zone = zones->free, *next; zone; zone = next) {
+        next = zone->next_free;
+        zone_end(zone);
     }
     sh_ranges_destroy(zones->map);
     free(zones->leftovers);
@@ -40,16 +53,35 @@ void sh_zones_end(struct sh_zones *zones)
     sh_lock_destroy(&zones->lock);
 }
 
+/* What was a zone becomes another one, whose writes have numbers that go on. */
+static void zone_again(struct sh_zone *zone, uint64_t number)
+{
+    SH_ASSERT(!zone->log && !zone->left_here && !zone->left_behind && !zone->moves_away);
+    zone->claims_count = 0;
+    zone->number = number;
+    zone->before = sh_backlog_next(&zone->backlog);
+    sh_backlog_open(&zone->backlog);
+}
+
 enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t next,
                            struct sh_zone **zone_out)
 {
-    if (number >= SH_ZONES_MAX)
+    struct sh_zones *zones = &backup->zones;
+    struct sh_zone *zone = zones->free;
+    if (number > SH_LOCAL_IDS || zones->all[number % SH_ZONES_MAX])
         return SHOAL_ELIMIT;
-    struct sh_zone *zone = calloc(1, sizeof *zone);
+    if (zone) {
+        zones->free = zone->next_free;
+        zone_again(zone, number);
+        *zone_out = zone;
+        return SHOAL_OK;
+    }
+    zone = calloc(1, sizeof *zone);
     if (!zone)
         return SHOAL_ENOMEM;
     zone->backup = backup;
     zone->number = number;
+    zone->before = 1;
     sh_backlog_init(&zone->backlog, backup->pool, backup->window, next);
     sh_backlog_attach(&zone->backlog, &zone->cursor);
     sh_spin_init(&zone->waits_lock, SH_LOCK_BACKUP_WAITS);
@@ -61,11 +93,20 @@ enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t n
     return SHOAL_OK;
 }
 
+uint64_t sh_zones_next(const struct sh_zones *zones)
+{
+    /* Above all that there are; where a zone lives long, others have gone round. */
+    uint64_t number = zones->end;
+    while (zones->all[number % SH_ZONES_MAX] && number - zones->end < SH_ZONES_MAX)
+        number++;
+    return number;
+}
+
 void sh_zone_enter(struct sh_zone *zone)
 {
     struct sh_zones *zones = &zone->backup->zones;
-    SH_ASSERT(!zones->all[zone->number]);
-    zones->all[zone->number] = zone;
+    SH_ASSERT(!zones->all[zone->number % SH_ZONES_MAX]);
+    atomic_store(&zones->all[zone->number % SH_ZONES_MAX], zone);
     /* release: who finds the number in the map, or below the end, finds the zone */
     if (zone->number >= atomic_load_explicit(&zones->end, memory_order_relaxed))
         atomic_store_explicit(&zones->end, zone->number + 1, memory_order_release);
@@ -80,12 +121,23 @@ enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number, uint64_t 
     return err;
 }
 
-struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk)
+struct sh_zone *sh_zones_find_numbered(struct sh_backup *backup, uint64_t chunk,
+                                       uint64_t *number_out)
 {
     struct sh_range range;
-    if (!sh_ranges_find(backup->zones.map, (shoal_cid){chunk}, &range))
-        return NULL;
-    return backup->zones.all[range.value];
+    struct sh_zone *zone = NULL;
+    /* One that was dropped after the look at the map is out of the map by now. */
+    while (!zone && sh_ranges_find(backup->zones.map, (shoal_cid){chunk}, &range))
+        zone = atomic_load_explicit(&backup->zones.all[range.value % SH_ZONES_MAX],
+                                    memory_order_acquire);
+    *number_out = zone ? range.value : 0;
+    return zone;
+}
+
+struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk)
+{
+    uint64_t number;
+    return sh_zones_find_numbered(backup, chunk, &number);
 }
 
 bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk)
@@ -263,15 +315,16 @@ static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after,
     struct sh_zones *zones = &backup->zones;
     struct sh_zone *to;
     sh_lock_take(&zones->lock);
-    enum shoal_err err = open_zone(backup, after, &to);
+    enum shoal_err err = sh_zone_is(place) ? open_zone(backup, after, &to) : SHOAL_EAGAIN;
     if (!err && to != place->zone)
         err = sh_ranges_count(zones->map) < MOVES_RANGES_MAX ? claims_grow(to) : SHOAL_ELIMIT;
     if (!err && to != place->zone)
         err = leftovers_grow(zones);
     if (!err && to != place->zone) {
         to->claims_promised++;
+        place->zone->moves_away++;
         zones->leftovers_promised++;
-        *place = (struct sh_zone_place){.zone = to, .from = place->zone};
+        *place = (struct sh_zone_place){.zone = to, .from = place->zone, .number = to->number};
     }
     sh_lock_release(&zones->lock);
     return err;
@@ -281,16 +334,19 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
                               uint64_t after, struct sh_zone_place *place_out)
 {
     struct sh_zones *zones = &backup->zones;
-    struct sh_zone *zone = sh_zones_find(backup, chunk);
+    uint64_t number;
+    struct sh_zone *zone = sh_zones_find_numbered(backup, chunk, &number);
     enum shoal_err err = SHOAL_OK;
     if (!zone) {
         sh_lock_take(&zones->lock);
-        zone = sh_zones_find(backup, chunk);
+        zone = sh_zones_find_numbered(backup, chunk, &number);
         if (!zone)
             err = claim_fresh(backup, chunk, after, &zone);
+        if (!err)
+            number = zone->number;
         sh_lock_release(&zones->lock);
     }
-    *place_out = (struct sh_zone_place){.zone = zone};
+    *place_out = (struct sh_zone_place){.zone = zone, .number = number};
     if (err || after <= before)
         return err;
     uint64_t limit = backup->config.zone_bytes + SLACK(backup->config.zone_bytes);
@@ -305,6 +361,7 @@ void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *
 {
     sh_lock_take(&backup->zones.lock);
     place->zone->claims_promised--;
+    place->from->moves_away--;
     backup->zones.leftovers_promised--;
     sh_lock_release(&backup->zones.lock);
 }
@@ -317,6 +374,7 @@ static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
     const struct sh_zone_claim claim = {chunk, chunk};
     sh_lock_assert_held(&zones->lock);
     place->zone->claims_promised--;
+    place->from->moves_away--;
     zones->leftovers_promised--;
     enum shoal_err err = map_set(place->zone, &claim);
     SH_ASSERT(!err); /* the place was given only where there was much room */
@@ -324,13 +382,33 @@ static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
     return claim_entry(slot, &place->zone->claims[slot], room);
 }
 
-/* The zone that it moved from has its image. */
+/* A zone has an image of a chunk that is not its any more: place->from, or where none is, place->zone. Room was made. */
 static void leftover_add(struct sh_zones *zones, uint64_t chunk, const struct sh_zone_place *place,
                          uint64_t number)
 {
     sh_lock_assert_held(&zones->lock);
-    zones->leftovers[zones->leftovers_count++] = (struct sh_leftover){
-        .zone = place->from, .chunk = chunk, .moved_to = place->zone, .number = number};
+    struct sh_zone *zone = place->from ? place->from : place->zone;
+    struct sh_zone *to = place->from ? place->zone : NULL;
+    zones->leftovers[zones->leftovers_count++] =
+        (struct sh_leftover){.zone = zone, .chunk = chunk, .moved_to = to, .number = number};
+    zone->left_here++;
+    if (to)
+        to->left_behind++;
+    else
+        /* release: sh_zones_made, of who makes the chunk again */
+        atomic_fetch_add_explicit(&zones->at_once, 1, memory_order_release);
+}
+
+static void leftover_remove(struct sh_zones *zones, size_t i)
+{
+    sh_lock_assert_held(&zones->lock);
+    const struct sh_leftover *leftover = &zones->leftovers[i];
+    leftover->zone->left_here--;
+    if (leftover->moved_to)
+        leftover->moved_to->left_behind--;
+    else
+        atomic_fetch_sub_explicit(&zones->at_once, 1, memory_order_relaxed);
+    zones->leftovers[i] = zones->leftovers[--zones->leftovers_count];
 }
 
 uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh_zone_place *place,
@@ -390,11 +468,13 @@ unsigned sh_zones_leftovers(struct sh_backup *backup)
     sh_lock_take(&zones->lock);
     for (size_t i = 0; i < zones->leftovers_count && done < LEFTOVERS_A_STEP;) {
         const struct sh_leftover *leftover = &zones->leftovers[i];
-        if (!is_time(leftover) || !leave(leftover->zone, leftover->chunk)) {
+        /* What a zone has goes with it. */
+        bool is_closed = leftover->zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES;
+        if (!is_closed && (!is_time(leftover) || !leave(leftover->zone, leftover->chunk))) {
             i++;
             continue;
         }
-        zones->leftovers[i] = zones->leftovers[--zones->leftovers_count];
+        leftover_remove(zones, i);
         done++;
     }
     sh_lock_release(&zones->lock);
@@ -403,34 +483,41 @@ unsigned sh_zones_leftovers(struct sh_backup *backup)
 
 void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk)
 {
+    struct sh_zone *zone = backup->zones.all[number % SH_ZONES_MAX];
     /* At once, before anything else of the zone: the chunk may move there later. */
-    (void)leave(backup->zones.all[number], chunk);
+    if (!leave(zone, chunk))
+        sh_zones_leave(backup, &(struct sh_zone_place){.zone = zone, .number = number}, chunk);
 }
 
-void sh_zones_leave(struct sh_backup *backup, struct sh_zone *zone, uint64_t chunk)
+void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk)
 {
     struct sh_zones *zones = &backup->zones;
     sh_lock_take(&zones->lock);
-    if (leftovers_grow(zones))
-        SH_WARN("backup", "out of memory: a chunk of a create that failed stays in the log",
+    bool is_gone = !sh_zone_is(place) ||
+                   (place->zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES);
+    if (!is_gone && leftovers_grow(zones)) {
+        SH_WARN("backup",
+                "out of memory: an image of a chunk that is not there stays in the log, and no "
+                "zone is dropped until the next start",
                 SH_U64("chunk", chunk));
-    else
-        zones->leftovers[zones->leftovers_count++] =
-            (struct sh_leftover){.zone = zone, .chunk = chunk};
-    /* release: sh_zones_made, of who makes the chunk again */
-    atomic_store_explicit(&zones->has_unmade, true, memory_order_release);
+        zones->is_dropping_over = true;
+    } else if (!is_gone) {
+        leftover_add(zones, chunk, place, 0);
+    }
     sh_lock_release(&zones->lock);
 }
 
-void sh_zones_made(struct sh_backup *backup, uint64_t chunk)
+void sh_zones_made(struct sh_backup *backup, const struct sh_zone *zone, uint64_t chunk)
 {
     struct sh_zones *zones = &backup->zones;
-    if (!atomic_load_explicit(&zones->has_unmade, memory_order_acquire))
+    /* acquire: leftover_add */
+    if (!atomic_load_explicit(&zones->at_once, memory_order_acquire))
         return;
     sh_lock_take(&zones->lock);
     for (size_t i = 0; i < zones->leftovers_count; i++) {
-        if (zones->leftovers[i].chunk == chunk && !zones->leftovers[i].moved_to) {
-            zones->leftovers[i] = zones->leftovers[--zones->leftovers_count];
+        const struct sh_leftover *leftover = &zones->leftovers[i];
+        if (leftover->chunk == chunk && leftover->zone == zone && !leftover->moved_to) {
+            leftover_remove(zones, i);
             break;
         }
     }

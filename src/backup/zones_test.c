@@ -271,14 +271,20 @@ static void test_cancelled(void **state)
     assert_int_equal(zones[0]->backlog.reserved, 0);
 }
 
+static void leave(unsigned zone, uint64_t chunk)
+{
+    const struct sh_zone_place place = {.zone = zones[zone], .number = zone};
+    sh_zones_leave(backup, &place, chunk);
+}
+
 /* The removal of a create that failed has no room: it is recorded later, but not where the ID is in use again. */
 static void test_left(void **state)
 {
     (void)state;
     shoal_cid first = make(10), second = make(10);
     read_all(0);
-    sh_zones_leave(backup, zones[0], first.v);
-    sh_zones_leave(backup, zones[0], second.v);
+    leave(0, first.v);
+    leave(0, second.v);
     assert_int_equal(sh_store_remove(store, first), SHOAL_OK);
     assert_int_equal(make(20).v, first.v);
     assert_next(0, first.v, SH_BACKLOG_REMOVAL, 0, false);

@@ -216,10 +216,12 @@ static void dump_embedded(const struct whole *whole, struct sh_disk *disk, struc
 static void load_embedded(const struct whole *whole, struct sh_disk *disk, struct sh_load *load,
                           struct sh_job *job)
 {
+    struct sh_write write;
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
     for (; !job->is_over;) {
         if (!tell(whole, job))
             sh_load_cancel(load);
-        if (sh_load_step(load, EMBEDDED_STEP_BYTES) == 0)
+        if (sh_backup_load_step(whole->store->backup, &write, load, EMBEDDED_STEP_BYTES) == 0)
             (void)sh_disk_poll(disk, true);
         struct sh_dump_state state = sh_load_state_get(load);
         sh_job_note(job, &state);

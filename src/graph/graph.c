@@ -104,7 +104,7 @@ static unsigned bury_some(struct sh_graph *graph)
         return 0;
     bool is_gone = false;
     for (unsigned i = 0; i < REMOVALS_AT_ONCE && !is_gone && !(i > 0 && sh_step_spent()); i++)
-        is_gone = sh_part_remove_some(part, graph->config.store);
+        is_gone = sh_part_remove_some(part, graph->config.store, graph->config.backup);
     if (is_gone) {
         graph->dying = part->next;
         if (part->reply_wanted)

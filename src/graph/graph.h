@@ -24,6 +24,7 @@
 
 #include <stdint.h>
 
+#include "backup/backup.h"
 #include "base/crew.h"
 #include "env/env.h"
 #include "msg/msg.h"
@@ -38,6 +39,7 @@ struct sh_graph;
 struct sh_graph_config {
     struct sh_msg *msg;           /* kept; its node ID must be set before the first load */
     struct sh_store *store;       /* kept */
+    struct sh_backup *backup;     /* of the store; kept */
     const struct sh_clock *clock; /* kept */
     uint64_t staging_bytes_max;   /* memory for a load under way; 0: no limit but the system's */
     uint64_t load_timeout_ns;     /* a load without a word for this long is dropped; 0: 60 s */

@@ -193,16 +193,19 @@ static void messages(struct sh_reader *r)
     }
 }
 
-static void peer_open(struct sh_store **store_out)
+static void peer_open(struct sh_store **store_out, struct sh_backup **backup_out)
 {
     struct sh_store_config config = {.bytes_max = STORE_BYTES_MAX, .chunk_bytes_max = 65536};
     static struct sh_clock clock;
     enum shoal_err err = sh_store_create(&config, store_out);
     SH_ASSERT(!err);
     sh_store_nid_set(*store_out, (shoal_nid){NID});
+    err = sh_backup_create(&(struct sh_backup_config){.store = *store_out}, backup_out);
+    SH_ASSERT(!err);
     clock = sh_memwire_env(&node.memwire).clock;
     struct sh_graph_config graphs = {.msg = node.msg,
                                      .store = *store_out,
+                                     .backup = *backup_out,
                                      .clock = &clock,
                                      .staging_bytes_max = 1 << 20,
                                      .load_timeout_ns = 4 * TIMEOUT_NS,
@@ -216,6 +219,7 @@ static void peer_open(struct sh_store **store_out)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct sh_store *store;
+    struct sh_backup *backup;
     const char *bad;
     size_t bad_size;
     enum shoal_err err = sh_log_levels_set("error", &bad, &bad_size);
@@ -224,7 +228,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     carried[0] = carried[1] = 0;
     end_open(&node, NID);
     end_open(&other, OTHER);
-    peer_open(&store);
+    peer_open(&store, &backup);
     meet();
     struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
     answers = sh_reader_make(sh_bytes_make(data, 0));
@@ -238,6 +242,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     end_close(&other);
     end_close(&node);
     sh_graph_destroy(graph);
+    sh_backup_destroy(backup);
     sh_store_destroy(store);
     return 0;
 }

@@ -235,12 +235,15 @@ static enum shoal_err encode_next(struct sh_load *load, size_t *size_out)
 
 bool sh_link_fill(struct sh_graph *graph, struct sh_load *load)
 {
+    struct sh_write write;
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
     for (size_t bytes = 0; bytes < FILL_BYTES && load->at < load->part->count; load->at++) {
         size_t size;
         enum shoal_err err = encode_next(load, &size);
         if (!err)
-            err = sh_store_put(graph->config.store, sh_part_lid(load->part, (uint32_t)load->at),
-                               sh_bytes_make(load->chunk, size));
+            err = sh_backup_put(graph->config.backup, &write,
+                                sh_part_lid(load->part, (uint32_t)load->at),
+                                sh_bytes_make(load->chunk, size));
         if (err) {
             sh_load_fail(graph, err, "the chunk of vertex %llu can't be written",
                          (unsigned long long)load->part->names[load->at]);

@@ -187,14 +187,16 @@ static size_t take_last(struct sh_part *part, sh_lid *lids_out)
     return count;
 }
 
-bool sh_part_remove_some(struct sh_part *part, struct sh_store *store)
+bool sh_part_remove_some(struct sh_part *part, struct sh_store *store, struct sh_backup *backup)
 {
     sh_lid lids[REMOVE_AT_ONCE];
     enum shoal_err errs[REMOVE_AT_ONCE];
     size_t count = take_last(part, lids);
+    struct sh_write write;
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
     /* A chunk that somebody else removed already is as gone as it should be, and its ID is no other
      * chunk's, since it was retained. */
-    (void)sh_store_remove_multi(store, lids, count, errs);
+    (void)sh_backup_remove_multi(backup, &write, lids, count, errs);
     sh_store_unretain(store, lids, count);
     return part->count == 0;
 }

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backup/backup.h"
 #include "base/bytes.h"
 #include "base/unmap.h"
 #include "msg/msg.h"
@@ -72,7 +73,7 @@ bool sh_part_find_peer(const struct sh_part *part, shoal_nid nid, uint32_t *rank
 
 /* Removes up to 1024 of its chunks from the store, the last first; true when none is left. Chunks
  * that others have created since it was loaded stay. */
-bool sh_part_remove_some(struct sh_part *part, struct sh_store *store);
+bool sh_part_remove_some(struct sh_part *part, struct sh_store *store, struct sh_backup *backup);
 /* Its chunks stay in the store as any others; the part has no vertices any more. */
 void sh_part_let_go(struct sh_part *part, struct sh_store *store);
 

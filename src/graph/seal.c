@@ -118,7 +118,9 @@ bool sh_seal_create(struct sh_graph *graph, struct sh_load *load)
         return false;
     }
     struct sh_store_wish wish = {.sizes = sizes, .count = count, .retain = true};
-    enum shoal_err err = sh_store_new_as(graph->config.store, &wish, lids, NULL);
+    struct sh_write write;
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
+    enum shoal_err err = sh_backup_new_as(graph->config.backup, &write, &wish, lids, NULL);
     if (err) {
         fail_creation(graph, err, born, count);
         return false;
@@ -128,7 +130,7 @@ bool sh_seal_create(struct sh_graph *graph, struct sh_load *load)
         err = sh_part_add(load->part, born[i].name, lids[i]);
         if (err) { /* the part does not know the rest of the new chunks: they go here */
             enum shoal_err errs[CREATE_AT_ONCE];
-            (void)sh_store_remove_multi(graph->config.store, lids + i, count - i, errs);
+            (void)sh_backup_remove_multi(graph->config.backup, &write, lids + i, count - i, errs);
             sh_store_unretain(graph->config.store, lids + i, count - i);
             fail_creation(graph, err, born, count);
             return false;

@@ -23,6 +23,7 @@ struct node {
     struct sh_wire *wire;
     struct sh_msg *msg;
     struct sh_store *store;
+    struct sh_backup *backup;
     struct sh_graph *graph;
     char address[SH_MSG_ADDRESS_MAX];
 };
@@ -91,9 +92,11 @@ static inline void node_open(struct world *world, unsigned index, uint64_t store
     test_ok(sh_msg_listen(node->msg, "127.0.0.1:0", node->address));
     struct sh_store_config store = {.bytes_max = store_bytes, .chunk_bytes_max = 1u << 20};
     test_ok(sh_store_create(&store, &node->store));
+    test_ok(sh_backup_create(&(struct sh_backup_config){.store = node->store}, &node->backup));
     struct sh_graph_config graph = {
         .msg = node->msg,
         .store = node->store,
+        .backup = node->backup,
         .clock = &world->clock,
         .load_timeout_ns = timeout_ns,
         .bfs_timeout_ns = timeout_ns,
@@ -134,6 +137,7 @@ static inline void node_kill(struct node *node)
     sh_crew_stop(node->crew);
     sh_msg_destroy(node->msg);
     sh_graph_destroy(node->graph);
+    sh_backup_destroy(node->backup);
     sh_store_destroy(node->store);
     node->wire->ops->destroy(node->wire);
     sh_crew_destroy(node->crew);

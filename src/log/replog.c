@@ -133,6 +133,13 @@ struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id)
     return best;
 }
 
+struct sh_replog_known sh_replog_zone_known(const struct sh_replog_zone *zone)
+{
+    return (struct sh_replog_known){.incarnation = zone->incarnation_seen,
+                                    .is_added = zone->versions,
+                                    .has_slots = zone->slots.count};
+}
+
 enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t owner,
                                    uint32_t incarnation, struct sh_replog_zone **zone_out)
 {
@@ -564,4 +571,15 @@ void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *
     status_out->buffer_used = sh_blocks_used(log->blocks);
     status_out->slots = log->slots.count;
     status_out->slots_free = log->slots.free_count;
+}
+
+void sh_replog_space_get(const struct sh_replog *log, struct sh_replog_space *space_out)
+{
+    uint64_t slot_bytes = log->head.slot_bytes;
+    uint64_t taken = log->slots.count - log->slots.free_count, most = slots_of_others(log, NULL);
+    uint64_t kept = most + SH_REPLOG_SPARE_SLOTS;
+    *space_out = (struct sh_replog_space){
+        .all = slot_bytes * log->slots.count,
+        .free = kept < log->slots.count ? slot_bytes * (log->slots.count - kept) : 0,
+        .to_come = most > taken ? slot_bytes * (most - taken) : 0};
 }

@@ -98,6 +98,14 @@ uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone);
 /* The zone with the highest ID below that one; NULL: there is none. */
 struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id);
 
+/* What the log knows of a zone without reading its slots. */
+struct sh_replog_known {
+    uint32_t incarnation; /* the highest that it has had */
+    bool is_added;        /* it is written to, or being dropped since */
+    bool has_slots;
+};
+struct sh_replog_known sh_replog_zone_known(const struct sh_replog_zone *zone);
+
 /* Reads all slots of a zone that is not written to, in steps; calls `loaded` when that is done, from within one. end: the
  * sequence number before which all are there. ECORRUPT: so it is, but something that was on the disk can't be read, so that the zone
  * should get another replica. Until then the zone and arg stay.
@@ -227,5 +235,13 @@ struct sh_replog_status {
     uint32_t zones, slots, slots_free;
 };
 void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out);
+
+/* Bytes of slots. Looks at all zones. */
+struct sh_replog_space {
+    uint64_t all;
+    uint64_t free;    /* that no zone has, or may have, nor the log keeps for its cleaner */
+    uint64_t to_come; /* that zones may have beside those that they have */
+};
+void sh_replog_space_get(const struct sh_replog *log, struct sh_replog_space *space_out);
 
 #endif

@@ -8,13 +8,6 @@
 #include "base/steptime.h"
 #include "node/chunks_int.h"
 
-/* What a request asks for. */
-struct change {
-    struct sh_store_rewrite rewrite; /* with the chunk's ID in any case */
-    uint8_t width;
-    uint64_t value; /* to add */
-};
-
 static bool is_once(sh_msg_type type)
 {
     return type != SH_CHUNKS_PUT && type != SH_CHUNKS_REMOVE;
@@ -27,9 +20,8 @@ static struct sh_bytes rest(struct sh_reader *r)
 }
 
 /* Reads what follows the chunk's ID; false when it is malformed. */
-static bool change_read(sh_msg_type type, struct sh_reader *r, struct change *change)
+static bool change_read(sh_msg_type type, struct sh_reader *r, struct sh_store_rewrite *rewrite)
 {
-    struct sh_store_rewrite *rewrite = &change->rewrite;
     switch (type) {
     case SH_CHUNKS_PUT:
     case SH_CHUNKS_PUT_ONCE:
@@ -53,10 +45,11 @@ static bool change_read(sh_msg_type type, struct sh_reader *r, struct change *ch
         rewrite->hash = sh_get64(r);
         break;
     case SH_CHUNKS_ADD_ONCE:
+        rewrite->kind = SH_STORE_ADD;
         rewrite->offset = sh_get32(r);
-        change->width = sh_get8(r);
-        change->value = sh_get64(r);
-        return sh_reader_done(r) && (change->width == 4 || change->width == 8);
+        rewrite->width = sh_get8(r);
+        rewrite->delta = sh_get64(r);
+        return sh_reader_done(r) && (rewrite->width == 4 || rewrite->width == 8);
     case SH_CHUNKS_REMOVE:
     case SH_CHUNKS_REMOVE_ONCE:
     case SH_CHUNKS_FREE_ONCE:
@@ -70,28 +63,27 @@ static bool change_read(sh_msg_type type, struct sh_reader *r, struct change *ch
     return sh_reader_done(r);
 }
 
-enum shoal_err sh_chunks_remove_one(struct sh_chunks *chunks, uint64_t cid, sh_lid lid)
+enum shoal_err sh_chunks_remove_one(struct sh_chunks *chunks, struct sh_write *write, uint64_t cid,
+                                    sh_lid lid)
 {
     if (chunks->remove)
-        return chunks->remove(chunks->remove_arg, (shoal_cid){cid}, lid);
-    return sh_store_remove(chunks->store, lid);
+        return chunks->remove(chunks->remove_arg, write, (shoal_cid){cid}, lid);
+    return sh_backup_remove(chunks->backup, write, lid);
 }
 
-static enum shoal_err change_do(struct sh_chunks *chunks, sh_msg_type type, uint64_t cid,
-                                const struct change *change, uint64_t *old_out)
+static enum shoal_err change_do(struct sh_chunks *chunks, struct sh_write *write, sh_msg_type type,
+                                uint64_t cid, struct sh_store_rewrite *rewrite, uint64_t *old_out)
 {
-    sh_lid lid = change->rewrite.cid;
+    sh_lid lid = rewrite->cid;
     switch (type) {
     case SH_CHUNKS_REMOVE:
     case SH_CHUNKS_REMOVE_ONCE:
-        return sh_chunks_remove_one(chunks, cid, lid);
-    case SH_CHUNKS_ADD_ONCE:
-        return sh_store_add(chunks->store, lid, change->rewrite.offset, change->width,
-                            change->value, old_out);
+        return sh_chunks_remove_one(chunks, write, cid, lid);
     case SH_CHUNKS_FREE_ONCE:
-        return sh_store_unreserve(chunks->store, lid);
+        return sh_store_unreserve(chunks->store, lid); /* a reserved ID is no chunk */
     default:
-        return sh_store_rewrite_do(chunks->store, &change->rewrite);
+        rewrite->old_out = old_out;
+        return sh_backup_rewrite(chunks->backup, write, rewrite);
     }
 }
 
@@ -130,6 +122,7 @@ struct change_job {
     uint64_t cid;
     sh_lid lid;
     struct sh_store_rewriting *rewriting;
+    struct sh_write write;
 };
 
 /* Whether a request writes so many bytes that it is done in pieces. */
@@ -144,19 +137,20 @@ static bool is_large(const struct sh_msg_in *in)
 
 /* Begins to write. From now on no migration copies the chunk. False: there is no memory for it. */
 static bool job_begin(struct sh_chunks *chunks, struct sh_msg_in *in, const struct sh_once_id *id,
-                      uint64_t cid, const struct change *change)
+                      uint64_t cid, const struct sh_store_rewrite *rewrite)
 {
     struct change_job *job = malloc(sizeof *job);
     struct sh_store_rewriting *rewriting;
-    if (!job || sh_store_rewriting_begin(chunks->store, &change->rewrite, &rewriting)) {
+    if (!job || sh_store_rewriting_begin(chunks->store, rewrite, &rewriting)) {
         free(job);
         return false;
     }
     *job = (struct change_job){.entered = sh_holdings_enter(&chunks->holdings),
                                .id = *id,
                                .cid = cid,
-                               .lid = change->rewrite.cid,
+                               .lid = rewrite->cid,
                                .rewriting = rewriting};
+    sh_write_begin(&job->write, SH_LEVEL_ASYNC);
     in->state = job;
     in->goes_on = true;
     return true;
@@ -168,7 +162,7 @@ static void job_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
     struct change_job *job = in->state;
     bool is_over = false;
     for (unsigned i = 0; !in->is_ending && !is_over && i < PIECES_MOST; i++) {
-        is_over = sh_store_rewriting_step(job->rewriting);
+        is_over = sh_backup_rewriting_step(chunks->backup, &job->write, job->rewriting);
         if (sh_step_spent())
             break;
     }
@@ -191,13 +185,13 @@ static void job_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
 /* Whether it may be done here, and what it is. What was done here stays done, wherever the chunk is
  * by now. */
 static enum shoal_err change_check(struct sh_chunks *chunks, struct sh_msg_in *in, bool is_first,
-                                   uint64_t *cid_out, struct change *change_out)
+                                   uint64_t *cid_out, struct sh_store_rewrite *rewrite_out)
 {
     uint64_t cid = sh_get64(&in->payload);
     *cid_out = cid;
-    if (!change_read(in->type, &in->payload, change_out))
+    if (!change_read(in->type, &in->payload, rewrite_out))
         return SHOAL_EPROTO;
-    enum shoal_err err = sh_chunks_own(chunks, cid, true, &change_out->rewrite.cid);
+    enum shoal_err err = sh_chunks_own(chunks, cid, true, &rewrite_out->cid);
     return is_first ? err : SHOAL_OK;
 }
 
@@ -206,7 +200,8 @@ static void change_begin(struct sh_chunks *chunks, struct sh_msg_in *in, bool ha
 {
     struct sh_once_id id = {0};
     struct sh_once_result result = {.err = SHOAL_OK};
-    struct change change = {0};
+    struct sh_store_rewrite rewrite = {.kind = SH_STORE_PUT};
+    struct sh_write write;
     enum sh_once_state state = SH_ONCE_FIRST;
     uint64_t cid;
     if (is_once(in->type))
@@ -214,7 +209,7 @@ static void change_begin(struct sh_chunks *chunks, struct sh_msg_in *in, bool ha
     if (state == SH_ONCE_REFUSED)
         return;
     bool is_first = state == SH_ONCE_FIRST;
-    enum shoal_err err = change_check(chunks, in, is_first, &cid, &change);
+    enum shoal_err err = change_check(chunks, in, is_first, &cid, &rewrite);
     if (err != SHOAL_OK) {
         sh_chunks_refuse(in, err, NULL);
         return;
@@ -223,14 +218,15 @@ static void change_begin(struct sh_chunks *chunks, struct sh_msg_in *in, bool ha
         sh_chunks_refuse(in, SHOAL_ENONODE, SH_CHUNKS_DRAINED_TEXT);
         return;
     }
-    if (is_first && has_turn && job_begin(chunks, in, &id, cid, &change))
+    if (is_first && has_turn && job_begin(chunks, in, &id, cid, &rewrite))
         return;
     if (is_first) {
         result.about = cid;
-        result.err = change_do(chunks, in->type, cid, &change, &result.value);
+        sh_write_begin(&write, SH_LEVEL_ASYNC);
+        result.err = change_do(chunks, &write, in->type, cid, &rewrite, &result.value);
         result_keep(chunks, in->type, &id, &result);
     }
-    change_answer(chunks, in, change.rewrite.cid, &result);
+    change_answer(chunks, in, rewrite.cid, &result);
 }
 
 /* A large one waits for its turn before anything is looked at, so that of two with the same number

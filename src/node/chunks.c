@@ -169,9 +169,10 @@ void sh_chunks_prefetch_once(void *arg, struct sh_bytes payload, unsigned round)
         sh_chunks_prefetch(arg, sh_bytes_make(payload.at + SH_ONCE_PREFIX_BYTES, 8), round);
 }
 
-enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
-                                uint32_t chunk_bytes_max, struct sh_chunks **chunks_out)
+enum shoal_err sh_chunks_create(const struct sh_chunks_config *config,
+                                struct sh_chunks **chunks_out)
 {
+    struct sh_msg *msg = config->msg;
     struct sh_chunks *chunks = calloc(1, sizeof *chunks);
     if (!chunks)
         return SHOAL_ENOMEM;
@@ -183,8 +184,9 @@ enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
         return err;
     }
     chunks->msg = msg;
-    chunks->store = store;
-    chunks->chunk_bytes_max = chunk_bytes_max;
+    chunks->store = config->store;
+    chunks->backup = config->backup;
+    chunks->chunk_bytes_max = config->chunk_bytes_max;
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
         sh_msg_handler_set(msg, handlers[i].type, handlers[i].mode, handlers[i].handler, chunks);
     sh_reads_register(chunks);
@@ -195,9 +197,7 @@ enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
     return SHOAL_OK;
 }
 
-void sh_chunks_remover_set(struct sh_chunks *chunks,
-                           enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid),
-                           void *arg)
+void sh_chunks_remover_set(struct sh_chunks *chunks, sh_chunks_remover remove, void *arg)
 {
     chunks->remove = remove;
     chunks->remove_arg = arg;

@@ -2,22 +2,29 @@
 #ifndef SH_NODE_CHUNKS_H
 #define SH_NODE_CHUNKS_H
 
+#include "backup/backup.h"
 #include "msg/msg.h"
 #include "proto/chunks.h"
 #include "store/store.h"
 
 struct sh_chunks;
 
-/* Registers the handlers (all but STOP, LOG_LEVELS and PROMOTE) with msg, before its steps run.
- * Both are kept; the store's limit is named in errors. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_chunks_create(struct sh_msg *msg, struct sh_store *store,
-                                                uint32_t chunk_bytes_max,
+struct sh_chunks_config {
+    struct sh_msg *msg;       /* kept, like the next two */
+    struct sh_store *store;   /* the chunks that are served */
+    struct sh_backup *backup; /* of the store */
+    uint32_t chunk_bytes_max; /* the store's, as errors name it */
+};
+
+/* Registers the handlers (all but STOP, LOG_LEVELS and PROMOTE) with msg, before its steps run. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_chunks_create(const struct sh_chunks_config *config,
                                                 struct sh_chunks **chunks_out);
-/* Names what removes chunks instead of sh_store_remove, with the same results, from whichever
- * thread runs the request. Before msg's steps run. */
-void sh_chunks_remover_set(struct sh_chunks *chunks,
-                           enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid),
-                           void *arg);
+/* Removes a chunk for a write, as sh_backup_remove. */
+typedef enum shoal_err (*sh_chunks_remover)(void *arg, struct sh_write *write, shoal_cid cid,
+                                            sh_lid lid);
+/* Names what removes chunks instead, with the same results, from whichever thread runs the request. Before
+ * msg's steps run. */
+void sh_chunks_remover_set(struct sh_chunks *chunks, sh_chunks_remover remove, void *arg);
 /* What the node serves, for who moves chunks, and the results that it keeps. */
 struct sh_holdings;
 struct sh_once;

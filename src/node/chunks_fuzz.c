@@ -207,6 +207,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct sh_store_config config = {.bytes_max = STORE_BYTES_MAX, .chunk_bytes_max = 65536};
     struct sh_store *store;
+    struct sh_backup *backup;
     struct sh_chunks *chunks;
     const char *bad;
     size_t bad_size;
@@ -218,10 +219,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     end_open(&other, OTHER);
     err = sh_store_create(&config, &store);
     SH_ASSERT(err == SHOAL_OK);
-    err = sh_chunks_create(node.msg, store, config.chunk_bytes_max, &chunks);
+    err = sh_backup_create(&(struct sh_backup_config){.store = store}, &backup);
+    SH_ASSERT(err == SHOAL_OK);
+    struct sh_chunks_config served = {.msg = node.msg,
+                                      .store = store,
+                                      .backup = backup,
+                                      .chunk_bytes_max = config.chunk_bytes_max};
+    err = sh_chunks_create(&served, &chunks);
     SH_ASSERT(err == SHOAL_OK);
     struct sh_dumps_config jobs = {.msg = node.msg,
                                    .store = store,
+                                   .backup = backup,
                                    .chunks = chunks,
                                    .clock = sh_memwire_env(&node.memwire).clock};
     err = sh_dumps_create(&jobs, &dumps);
@@ -240,6 +248,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     end_close(&node);
     sh_dumps_destroy(dumps);
     sh_chunks_destroy(chunks);
+    sh_backup_destroy(backup);
     sh_store_destroy(store);
     return 0;
 }

@@ -12,12 +12,13 @@
 struct sh_chunks {
     struct sh_msg *msg;
     struct sh_store *store;
+    struct sh_backup *backup;
     struct sh_holdings holdings;
     _Atomic bool refuses_creates;
     _Atomic uint64_t misdirected; /* requests on chunks that are not here; relaxed: a counter */
     struct sh_once *once;         /* results of the forms that are done at most once */
     uint32_t chunk_bytes_max;
-    enum shoal_err (*remove)(void *arg, shoal_cid cid, sh_lid lid); /* NULL: the store's own */
+    sh_chunks_remover remove; /* NULL: the backup's own */
     void *remove_arg;
 };
 
@@ -41,8 +42,8 @@ void sh_chunks_prefetch_once(void *arg, struct sh_bytes payload, unsigned round)
 void sh_create_register(struct sh_chunks *chunks);
 
 /* changes.c */
-SHOAL_NODISCARD enum shoal_err sh_chunks_remove_one(struct sh_chunks *chunks, uint64_t cid,
-                                                    sh_lid lid);
+SHOAL_NODISCARD enum shoal_err
+sh_chunks_remove_one(struct sh_chunks *chunks, struct sh_write *write, uint64_t cid, sh_lid lid);
 
 /* reads.c, changes.c, multi.c: set the handlers of what reads one chunk, changes one, or does
  * either to many. */

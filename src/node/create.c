@@ -30,6 +30,7 @@ struct create_job {
     unsigned entered;
     sh_lid *lids;
     struct sh_store_making *making; /* NULL: it has not begun */
+    struct sh_write write;
     /* Once all are made: the IDs are looked at twice, to count the answer's runs of consecutive
      * ones, and to write them. */
     bool is_made;
@@ -111,7 +112,9 @@ static enum shoal_err create_wished(struct sh_chunks *chunks, struct sh_reader *
         wish->size = sh_get32(r);
     }
     wish->sizes = sizes;
-    enum shoal_err err = sh_store_new_as(chunks->store, wish, lids, NULL);
+    struct sh_write write;
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
+    enum shoal_err err = sh_backup_new_as(chunks->backup, &write, wish, lids, NULL);
     if (sizes != few)
         free(sizes);
     return err;
@@ -204,7 +207,7 @@ static bool make_some(const struct sh_chunks *chunks, struct create_job *create)
         sh_store_making_fail(create->making, SHOAL_ENOTOWNER);
     bool is_over = false;
     for (size_t done = 0; !is_over && done < ROUND_MOST; done += SOME) {
-        is_over = sh_store_making_step(create->making, SOME);
+        is_over = sh_backup_making_step(chunks->backup, &create->write, create->making, SOME);
         if (sh_step_spent())
             break;
     }
@@ -233,12 +236,12 @@ static bool job_run(struct sh_chunks *chunks, struct create_job *create, struct 
 }
 
 /* The node ends, and its store with it. */
-static void job_end(struct create_job *create)
+static void job_end(const struct sh_chunks *chunks, struct create_job *create)
 {
     if (!create->making || create->is_made)
         return;
     sh_store_making_fail(create->making, SHOAL_ESTOPPED);
-    while (!sh_store_making_step(create->making, ROUND_MOST))
+    while (!sh_backup_making_step(chunks->backup, &create->write, create->making, ROUND_MOST))
         continue;
     enum shoal_err err = sh_store_making_end(create->making);
     SH_DEBUG("node", "a create of many chunks was ended", SH_ERR(err));
@@ -337,7 +340,7 @@ static void on_create(void *arg, struct sh_msg_in *in)
         return;
     }
     if (create && in->is_ending)
-        job_end(create);
+        job_end(chunks, create);
     if (in->is_ending || job_run(chunks, create, in)) {
         in->goes_on = false;
         if (create)
@@ -354,6 +357,7 @@ struct once_job {
     struct sh_store_wish wish;
     sh_lid lid;
     struct sh_store_making *making;
+    struct sh_write write;
 };
 
 /* Keeps what came of it, and answers. */
@@ -385,6 +389,7 @@ static bool once_job_begin(struct sh_chunks *chunks, struct sh_msg_in *in,
         return false;
     }
     job->entered = sh_holdings_enter(&chunks->holdings);
+    sh_write_begin(&job->write, SH_LEVEL_ASYNC);
     in->state = job;
     in->goes_on = true;
     return true;
@@ -397,7 +402,7 @@ static void once_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
     if (in->is_ending)
         sh_store_making_fail(job->making, SHOAL_ESTOPPED);
     for (size_t done = 0; !is_over && (in->is_ending || done < ROUND_MOST); done += SOME) {
-        is_over = sh_store_making_step(job->making, SOME);
+        is_over = sh_backup_making_step(chunks->backup, &job->write, job->making, SOME);
         if (sh_step_spent() && !in->is_ending)
             break;
     }
@@ -433,7 +438,9 @@ static void once_begin(struct sh_chunks *chunks, struct sh_msg_in *in, bool has_
             return;
     } else if (is_first) {
         sh_lid lid;
-        result.err = sh_store_new_many(chunks->store, size, 1, &lid);
+        struct sh_write write;
+        sh_write_begin(&write, SH_LEVEL_ASYNC);
+        result.err = sh_backup_new_many(chunks->backup, &write, size, 1, &lid);
         if (result.err == SHOAL_OK)
             result.value = lid.v;
     }

@@ -19,6 +19,7 @@ struct sh_dumps {
     struct sh_job job; /* the one under way, or the last */
     struct sh_dump *dump;
     struct sh_load *load;
+    struct sh_write write;      /* what the load makes */
     struct sh_analyze *analyze; /* kept until the next job, for its result */
     uint64_t due_ns;
 };
@@ -73,7 +74,7 @@ static unsigned job_step(struct sh_dumps *dumps)
         done = sh_dump_step(dumps->dump, STEP_BYTES);
         state = sh_dump_state_get(dumps->dump);
     } else {
-        done = sh_load_step(dumps->load, STEP_BYTES);
+        done = sh_backup_load_step(dumps->config.backup, &dumps->write, dumps->load, STEP_BYTES);
         state = sh_load_state_get(dumps->load);
     }
     sh_job_note(job, &state);
@@ -200,7 +201,7 @@ static bool files_ready(struct sh_dumps *dumps, struct sh_msg_in *in,
 /* The names of an earlier dump make way for those of the file that is loaded. */
 static void names_make_way(struct sh_dumps *dumps)
 {
-    enum shoal_err err = sh_store_remove(dumps->config.store, (sh_lid){0});
+    enum shoal_err err = sh_backup_remove(dumps->config.backup, &dumps->write, (sh_lid){0});
     if (err && err != SHOAL_ENOCHUNK)
         SH_WARN("node", "the chunk of names is in the way of a load", SH_ERR(err));
 }
@@ -242,6 +243,7 @@ static void on_file(struct sh_dumps *dumps, struct sh_msg_in *in, enum sh_job_ki
     forget(dumps);
     dumps->dump = dump;
     dumps->load = load;
+    sh_write_begin(&dumps->write, SH_LEVEL_ASYNC);
     if (load)
         names_make_way(dumps);
     begun(dumps, in, kind, number);

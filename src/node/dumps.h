@@ -27,6 +27,7 @@ struct sh_dumps;
 struct sh_dumps_config {
     struct sh_msg *msg;       /* kept */
     struct sh_store *store;   /* kept */
+    struct sh_backup *backup; /* of the store; kept */
     struct sh_chunks *chunks; /* kept */
     struct sh_disk *disk;     /* kept; NULL: there is no data_dir */
     struct sh_clock clock;

@@ -382,13 +382,13 @@ void sh_locks_view(struct sh_locks *locks, const struct sh_view *view)
         SH_WARN("node", "the view can't be kept for locks", SH_ERR(err)); /* the next one may */
 }
 
-enum shoal_err sh_locks_remove(void *arg, shoal_cid cid, sh_lid lid)
+enum shoal_err sh_locks_remove(void *arg, struct sh_write *write, shoal_cid cid, sh_lid lid)
 {
     struct sh_locks *locks = arg;
     struct sh_lock *stripe = sh_stripe_of(&locks->stripes, cid);
     size_t dropped = 0;
     sh_lock_take(stripe);
-    enum shoal_err err = sh_store_remove(locks->config.store, lid);
+    enum shoal_err err = sh_backup_remove(locks->config.backup, write, lid);
     if (err == SHOAL_OK)
         dropped = sh_leases_chunk_drop(locks->leases, cid);
     sh_lock_release(stripe);

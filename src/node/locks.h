@@ -11,6 +11,7 @@
 #ifndef SH_NODE_LOCKS_H
 #define SH_NODE_LOCKS_H
 
+#include "backup/backup.h"
 #include "base/crew.h"
 #include "cluster/view.h"
 #include "env/env.h"
@@ -23,8 +24,9 @@
 struct sh_locks;
 
 struct sh_locks_config {
-    struct sh_msg *msg;     /* kept, as is the store */
-    struct sh_store *store; /* the chunks that can be locked */
+    struct sh_msg *msg;       /* kept, as is the store */
+    struct sh_store *store;   /* the chunks that can be locked */
+    struct sh_backup *backup; /* of the store; kept */
     /* Kept; which of them are here. NULL: all that the node created. */
     struct sh_holdings *holdings;
     struct sh_clock clock;
@@ -95,8 +97,9 @@ SHOAL_NODISCARD enum shoal_err sh_locks_receive(struct sh_locks *locks, struct s
 /* Forgets the locks of chunks first to last, which did not come after all. */
 void sh_locks_discard(struct sh_locks *locks, shoal_cid first, shoal_cid last);
 
-/* Removes a chunk from the store, and with it its locks; as sh_store_remove. Any thread; takes arg
- * for a callback's sake. */
-SHOAL_NODISCARD enum shoal_err sh_locks_remove(void *arg, shoal_cid cid, sh_lid lid);
+/* Removes a chunk from the store, for a write, and with it its locks; as sh_backup_remove. Any thread; takes
+ * arg for a callback's sake. */
+SHOAL_NODISCARD enum shoal_err sh_locks_remove(void *arg, struct sh_write *write, shoal_cid cid,
+                                               sh_lid lid);
 
 #endif

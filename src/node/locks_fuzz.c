@@ -113,7 +113,10 @@ static void act(struct rig *rig, struct sh_reader *r, const shoal_cid *cids, str
             ask(rig, r, what, how, cids, asking);
     } else if (what == 5) {
         shoal_cid cid = cids[how % CHUNKS];
-        enum shoal_err err = sh_locks_remove(rig->locks, cid, (sh_lid){shoal_cid_local(cid)});
+        struct sh_write write;
+        sh_write_begin(&write, SH_LEVEL_ASYNC);
+        enum shoal_err err =
+            sh_locks_remove(rig->locks, &write, cid, (sh_lid){shoal_cid_local(cid)});
         SH_ASSERT(err == SHOAL_OK || err == SHOAL_ENOCHUNK);
     } else if (what == 6) {
         rig_advance(rig, how * UNIT_NS);

@@ -25,6 +25,7 @@ struct rig {
     bool is_cut[RIG_ASKERS];
     size_t carried[RIG_ASKERS][2]; /* to the node, from it */
     struct sh_store *store;
+    struct sh_backup *backup;
     struct sh_chunks *chunks;
     struct sh_locks *locks;
     struct sh_step step;
@@ -137,10 +138,17 @@ static inline void rig_open(struct rig *rig, uint32_t waiters_max)
     rig_end_open(rig, &rig->askers[RIG_CLIENT], 0);
     err = sh_store_create(&stored, &rig->store);
     SH_ASSERT(err == SHOAL_OK);
-    err = sh_chunks_create(rig->node.msg, rig->store, stored.chunk_bytes_max, &rig->chunks);
+    err = sh_backup_create(&(struct sh_backup_config){.store = rig->store}, &rig->backup);
+    SH_ASSERT(err == SHOAL_OK);
+    struct sh_chunks_config served = {.msg = rig->node.msg,
+                                      .store = rig->store,
+                                      .backup = rig->backup,
+                                      .chunk_bytes_max = stored.chunk_bytes_max};
+    err = sh_chunks_create(&served, &rig->chunks);
     SH_ASSERT(err == SHOAL_OK);
     struct sh_locks_config config = {.msg = rig->node.msg,
                                      .store = rig->store,
+                                     .backup = rig->backup,
                                      .clock = sh_memwire_env(&rig->node.memwire).clock,
                                      .locks_max = 1000,
                                      .waiters_max = waiters_max,
@@ -160,6 +168,7 @@ static inline void rig_close(struct rig *rig)
     rig_end_close(&rig->node);
     sh_locks_destroy(rig->locks);
     sh_chunks_destroy(rig->chunks);
+    sh_backup_destroy(rig->backup);
     sh_store_destroy(rig->store);
 }
 

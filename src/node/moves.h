@@ -42,6 +42,7 @@ struct sh_moves;
 struct sh_moves_config {
     struct sh_msg *msg; /* kept, like all of these */
     struct sh_store *store;
+    struct sh_backup *backup; /* of the store */
     struct sh_chunks *chunks;
     struct sh_locks *locks;
     struct sh_directory *directory;

@@ -340,9 +340,12 @@ void sh_moves_let_go(const struct sh_move_batch *batch)
 {
     struct sh_moves *moves = batch->moves;
     shoal_nid self = self_of(moves);
+    struct sh_write write;
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
     for (size_t i = 0; i < batch->count; i++) {
         for (shoal_cid cid = batch->runs[i].first; cid.v <= batch->runs[i].last.v; cid.v++) {
-            enum shoal_err err = sh_store_release(moves->config.store, sh_holdings_lid(self, cid));
+            enum shoal_err err =
+                sh_backup_release(moves->config.backup, &write, sh_holdings_lid(self, cid));
             SH_ASSERT(err == SHOAL_OK); /* it stood still, and no node pins chunks */
         }
     }

@@ -251,6 +251,7 @@ static void moving_open(struct moving *moving, uint8_t how)
     SH_ASSERT(err == SHOAL_OK);
     struct sh_moves_config config = {.msg = rig->node.msg,
                                      .store = rig->store,
+                                     .backup = rig->backup,
                                      .chunks = rig->chunks,
                                      .locks = rig->locks,
                                      .directory = moving->directory,

@@ -78,6 +78,7 @@ struct sh_staged {
     bool is_reported; /* HOLDS was answered since: what came of it a superpeer must say */
     /* A chunk that comes in pieces, while some are missing (block), and who waits for them. */
     struct sh_store_arriving arriving;
+    struct sh_write write; /* all its chunks */
     struct sh_reply_to reply_to;
     struct sh_request request;
     size_t count;

@@ -33,10 +33,12 @@ static void chunks_drop(struct sh_moves *moves, const struct sh_metadata_run *ru
                         size_t chunks)
 {
     shoal_nid self = self_of(moves);
+    struct sh_write write;
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
     for (size_t i = 0; i < count; i++) {
         for (shoal_cid cid = runs[i].first; cid.v <= runs[i].last.v && chunks > 0; cid.v++) {
             enum shoal_err err =
-                sh_store_hand_back(moves->config.store, sh_holdings_lid(self, cid));
+                sh_backup_hand_back(moves->config.backup, &write, sh_holdings_lid(self, cid));
             SH_ASSERT(err == SHOAL_OK); /* nobody else has seen it */
             chunks--;
         }
@@ -130,6 +132,7 @@ static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
     if (!staged)
         return SHOAL_ENOMEM;
     *staged = head;
+    sh_write_begin(&staged->write, SH_LEVEL_ASYNC);
     bool is_well = true;
     for (size_t i = 0; i < head.count; i++) {
         struct sh_metadata_run *run = &staged->runs[i];
@@ -200,8 +203,8 @@ static enum shoal_err chunks_take(struct sh_moves *moves, struct sh_staged *stag
             const uint8_t *at = sh_reader_take(r, size);
             err = SHOAL_EPROTO;
             if (sh_reader_ok(r))
-                err = sh_store_take_over(moves->config.store, sh_holdings_lid(self, cid),
-                                         sh_bytes_make(at, size));
+                err = sh_backup_take_over(moves->config.backup, &staged->write,
+                                          sh_holdings_lid(self, cid), sh_bytes_make(at, size));
             if (err)
                 break;
             taken++;
@@ -302,7 +305,8 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
 static void arrived(struct sh_moves *moves, struct sh_staged *staged)
 {
     struct sh_msg *msg = moves->config.msg;
-    enum shoal_err err = sh_store_arriving_end(moves->config.store, &staged->arriving);
+    enum shoal_err err =
+        sh_backup_arriving_end(moves->config.backup, &staged->write, &staged->arriving);
     if (!err) {
         stage_answer(moves, staged->reply_to);
         return;

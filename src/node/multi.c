@@ -39,6 +39,7 @@ struct multi {
     uint8_t *head; /* of its part of a get's answer */
     struct sh_store_reading reading;
     struct sh_store_rewriting *rewriting;
+    struct sh_write write; /* all its changes */
 };
 
 /* --- Gets ---------------------------------------------------------------------------------- */
@@ -172,9 +173,9 @@ static void change_some(struct sh_chunks *chunks, struct multi *multi, struct sh
         bytes += op->size;
     }
     if (in->type == SH_CHUNKS_MULTI_PUT)
-        (void)sh_store_put_multi(chunks->store, ops, mine);
+        (void)sh_backup_put_multi(chunks->backup, &multi->write, ops, mine);
     else
-        (void)sh_store_resize_multi(chunks->store, ops, mine);
+        (void)sh_backup_resize_multi(chunks->backup, &multi->write, ops, mine);
     for (size_t i = 0; i < looked; i++)
         sh_put16(multi->w, (uint16_t)(owns[i] == SHOAL_OK ? ops[next++].err : owns[i]));
 }
@@ -186,7 +187,7 @@ static void remove_some(struct sh_chunks *chunks, struct multi *multi, struct sh
         uint64_t cid = sh_get64(&in->payload);
         enum shoal_err err = sh_chunks_own(chunks, cid, true, &lid);
         if (err == SHOAL_OK)
-            err = sh_chunks_remove_one(chunks, cid, lid);
+            err = sh_chunks_remove_one(chunks, &multi->write, cid, lid);
         sh_put16(multi->w, (uint16_t)err);
         multi->done++;
     }
@@ -204,7 +205,7 @@ static void large_some(struct sh_chunks *chunks, struct multi *multi)
         if (err != SHOAL_OK)
             got_nothing(multi->head, multi->reading.into, multi->reading.size);
     } else {
-        if (!sh_store_rewriting_step(multi->rewriting))
+        if (!sh_backup_rewriting_step(chunks->backup, &multi->write, multi->rewriting))
             return;
         sh_put16(multi->w, (uint16_t)sh_store_rewriting_end(multi->rewriting));
         multi->rewriting = NULL;
@@ -328,6 +329,7 @@ static struct multi *multi_begin(struct sh_chunks *chunks, struct sh_msg_in *in)
     }
     multi->entered = sh_holdings_enter(&chunks->holdings);
     multi->r = in->payload;
+    sh_write_begin(&multi->write, SH_LEVEL_ASYNC);
     return multi;
 }
 

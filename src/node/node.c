@@ -331,6 +331,7 @@ static enum shoal_err open_locks(struct sh_node_run *node)
     struct sh_locks_config config = {
         .msg = node->msg,
         .store = node->store,
+        .backup = node->backup,
         .holdings = sh_chunks_holdings(node->chunks),
         .clock = node->env.clock,
         .seed = sh_random64(&node->env.random),
@@ -366,6 +367,7 @@ static enum shoal_err open_dumps(struct sh_node_run *node)
 {
     struct sh_dumps_config dumps = {.msg = node->msg,
                                     .store = node->store,
+                                    .backup = node->backup,
                                     .chunks = node->chunks,
                                     .disk = node->env.disk,
                                     .clock = node->env.clock};
@@ -387,7 +389,10 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
                  shoal_err_text(err));
         return err;
     }
-    err = open_disk(node, detail);
+    struct sh_backup_config backed = {.store = node->store};
+    err = sh_backup_create(&backed, &node->backup);
+    if (err == SHOAL_OK)
+        err = open_disk(node, detail);
     if (err == SHOAL_OK && node->env.disk)
         err = sh_identity_open(&node->env, node->options->cluster, node->store, &node->identity,
                                detail);
@@ -397,7 +402,11 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         err = sh_promoted_create(node->options, node->world, &node->promoted);
     if (err != SHOAL_OK)
         return err;
-    err = sh_chunks_create(node->msg, node->store, stored.chunk_bytes_max, &node->chunks);
+    struct sh_chunks_config served = {.msg = node->msg,
+                                      .store = node->store,
+                                      .backup = node->backup,
+                                      .chunk_bytes_max = stored.chunk_bytes_max};
+    err = sh_chunks_create(&served, &node->chunks);
     if (err != SHOAL_OK)
         return err;
     err = open_locks(node);
@@ -406,6 +415,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     struct sh_moves_config moves = {
         .msg = node->msg,
         .store = node->store,
+        .backup = node->backup,
         .chunks = node->chunks,
         .locks = node->locks,
         .directory = node->directory,
@@ -423,6 +433,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     struct sh_graph_config graph = {
         .msg = node->msg,
         .store = node->store,
+        .backup = node->backup,
         .clock = &node->env.clock,
         .wake = wake_transport,
         .may_load = is_not_drained,
@@ -566,6 +577,7 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_chunks_destroy(node->chunks);
     sh_locks_destroy(node->locks);
     sh_identity_close(node->identity);
+    sh_backup_destroy(node->backup);
     sh_store_destroy(node->store);
     if (node->env.disk)
         sh_disk_wake_stop(node->env.disk);

@@ -33,6 +33,7 @@ struct sh_node_run {
     struct sh_superhost *superhost;
     /* A peer's. */
     struct sh_store *store;
+    struct sh_backup *backup;
     struct sh_identity *identity; /* NULL: it has no folder, and is another node with each start */
     unsigned defrag_rest;         /* rounds until the step looks again */
     struct sh_directory *directory;

@@ -1,0 +1,206 @@
+/* Dropping zones that are empty, one after the other.
+ *
+ *   NONE ─► CLOSES ─► UNMAPS ─► LEAVES ─► SYNCS ─► TELLS ─► GOES ─► NONE
+ *
+ * CLOSES: the zone has no chunk, and all of its writes are durable; once nothing is on its way into its backlog, that is closed. Else
+ * it waits, or, when the zone has a chunk again, gives up. From then on changes of its IDs find no room, and wait.
+ *
+ * UNMAPS: its IDs are taken out of the map, and are nobody's: whoever waits claims them for the open zone. That has a
+ * higher number than any zone that ever claimed them, as claims have gone to the newest zone always: so also after a crash, when
+ * this zone and those that it had the IDs from claim them again, it is the one that counts.
+ *
+ * LEAVES: what earlier zones have of chunks that moved here is removed there. Their claims hold again when this zone is gone.
+ *
+ * SYNCS: until those removals are durable, and whatever else was written by now: the claims of the zones that chunks of this one
+ * moved to.
+ *
+ * TELLS, GOES: the log drops it, all or nothing. All is what it was when it was closed: no chunk is its own. */
+#include "backup/backup_int.h"
+#include "base/assert.h"
+#include "base/log.h"
+
+#define RANGES_A_STEP 256u
+
+void sh_zone_emptied(struct sh_zone *zone)
+{
+    struct sh_zones *zones = &zone->backup->zones;
+    /* New chunks go to that one: it does not stay empty. */
+    if (zone == atomic_load_explicit(&zones->open, memory_order_relaxed))
+        return;
+    if (!atomic_exchange(&zones->has_empty, true))
+        zone->backup->config.wake(zone->backup->config.arg);
+}
+
+static bool is_empty(const struct sh_zones *zones, const struct sh_zone *zone)
+{
+    return zone != zones->open && zone != zones->spare && !atomic_load(&zone->live);
+}
+
+/* An empty zone; NULL: there is none. */
+static struct sh_zone *empty_find(struct sh_zones *zones)
+{
+    uint64_t end = sh_zones_places(zones);
+    for (uint64_t i = 0; i < end; i++) {
+        struct sh_zone *zone = zones->all[i];
+        if (zone && is_empty(zones, zone))
+            return zone;
+    }
+    return NULL;
+}
+
+static unsigned begin(struct sh_zones *zones)
+{
+    struct sh_zone_drop *drop = &zones->drop;
+    if (!atomic_load(&zones->has_empty) || zones->is_dropping_over)
+        return 0;
+    atomic_store(&zones->has_empty, false);
+    drop->zone = empty_find(zones);
+    if (drop->zone)
+        drop->phase = SH_DROP_CLOSES;
+    return drop->zone != NULL;
+}
+
+/* Whether the zone is empty, and nothing is on its way to change that, in any thread: room in its backlog, which a change of its chunks takes
+ * first, or a move to it or from it. */
+static bool is_closed(struct sh_zones *zones, struct sh_zone *zone)
+{
+    sh_lock_assert_held(&zones->lock);
+    uint64_t durable = atomic_load(&zone->acked[SH_LEVEL_DURABLE]);
+    if (zone->claims_promised || zone->moves_away || !sh_backlog_close(&zone->backlog, durable))
+        return false;
+    if (is_empty(zones, zone))
+        return true;
+    sh_backlog_open(&zone->backlog);
+    return false;
+}
+
+static unsigned close_step(struct sh_zones *zones)
+{
+    struct sh_zone_drop *drop = &zones->drop;
+    sh_lock_take(&zones->lock);
+    bool was_closed = is_closed(zones, drop->zone), is_over = !is_empty(zones, drop->zone);
+    if (was_closed) {
+        drop->phase = SH_DROP_UNMAPS;
+        drop->claim = 0;
+        drop->below = 0;
+    } else if (is_over) {
+        drop->phase = SH_DROP_NONE;
+        drop->zone = NULL;
+        atomic_store(&zones->has_empty, true); /* another one may be */
+    }
+    sh_lock_release(&zones->lock);
+    return was_closed || is_over;
+}
+
+/* Takes the next range of the claim out that is the zone's; false: there is none. */
+static bool range_unmap(struct sh_zones *zones, const struct sh_zone_claim *claim)
+{
+    struct sh_zone_drop *drop = &zones->drop;
+    uint64_t from = drop->below > claim->first ? drop->below : claim->first;
+    struct sh_range range;
+    if (from > claim->last || !sh_ranges_next(zones->map, (shoal_cid){from}, &range) ||
+        range.first.v > claim->last)
+        return false;
+    if (range.value == drop->zone->number) {
+        enum shoal_err err = sh_ranges_remove(zones->map, range.first, range.last);
+        SH_ASSERT(!err); /* it is a whole one */
+    }
+    drop->below = range.last.v + 1;
+    return true;
+}
+
+static unsigned unmap_step(struct sh_backup *backup)
+{
+    struct sh_zones *zones = &backup->zones;
+    struct sh_zone_drop *drop = &zones->drop;
+    sh_lock_take(&zones->lock);
+    for (unsigned i = 0; i < RANGES_A_STEP && drop->claim < drop->zone->claims_count; i++) {
+        if (range_unmap(zones, &drop->zone->claims[drop->claim]))
+            continue;
+        drop->claim++;
+        drop->below = 0;
+    }
+    bool is_over = drop->claim == drop->zone->claims_count;
+    if (is_over)
+        drop->phase = SH_DROP_LEAVES;
+    sh_lock_release(&zones->lock);
+    if (is_over)
+        sh_waits_room(backup); /* who waited for its backlog */
+    return 1;
+}
+
+static void on_synced(void *arg, enum shoal_err err)
+{
+    struct sh_zone_drop *drop = arg;
+    /* Else the log is out of service, and nothing goes on. */
+    if (!err)
+        drop->phase = SH_DROP_TELLS;
+}
+
+static unsigned leave_step(struct sh_backup *backup)
+{
+    struct sh_zones *zones = &backup->zones;
+    struct sh_zone_drop *drop = &zones->drop;
+    sh_lock_take(&zones->lock);
+    bool is_left = drop->zone->left_here || drop->zone->left_behind ||
+                   atomic_load(&zones->at_once) || zones->is_dropping_over;
+    sh_lock_release(&zones->lock);
+    if (is_left)
+        return 0;
+    drop->phase = SH_DROP_SYNCS;
+    sh_write_begin(&drop->write, SH_LEVEL_DURABLE);
+    sh_backup_write_all(backup, &drop->write);
+    if (!sh_write_wait(backup, &drop->write, on_synced, drop))
+        on_synced(drop, SHOAL_OK);
+    return 1;
+}
+
+static unsigned tell_step(struct sh_zones *zones)
+{
+    enum shoal_err err = sh_zone_drop_tell(zones->drop.zone);
+    if (!err)
+        zones->drop.phase = SH_DROP_GOES;
+    return !err; /* else later */
+}
+
+void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err err)
+{
+    struct sh_zones *zones = &backup->zones;
+    struct sh_zone_drop *drop = &zones->drop;
+    struct sh_zone *zone = drop->zone;
+    SH_ASSERT(drop->phase == SH_DROP_GOES && zone->number == number);
+    if (err)
+        return; /* the log is out of service */
+    atomic_store(&zones->all[number % SH_ZONES_MAX], NULL);
+    zone->log = NULL;
+    zones->dropped++;
+    zones->dropped_writes += sh_backlog_next(&zone->backlog) - zone->before;
+    sh_lock_take(&zones->lock);
+    *drop = (struct sh_zone_drop){.phase = SH_DROP_NONE};
+    sh_lock_release(&zones->lock);
+    sh_zone_free(zone);
+    atomic_store(&zones->has_empty, true);
+    backup->zone_again_ns = 0; /* where there was no room for another zone, there is now */
+}
+
+unsigned sh_zones_drop_step(struct sh_backup *backup)
+{
+    struct sh_zones *zones = &backup->zones;
+    switch (zones->drop.phase) {
+    case SH_DROP_NONE:
+        return begin(zones);
+    case SH_DROP_CLOSES:
+        return close_step(zones);
+    case SH_DROP_UNMAPS:
+        return unmap_step(backup);
+    case SH_DROP_LEAVES:
+        return leave_step(backup);
+    case SH_DROP_SYNCS:
+    case SH_DROP_GOES:
+        return 0;
+    case SH_DROP_TELLS:
+        return tell_step(zones);
+    }
+    SH_ASSERT(!"a phase");
+    return 0;
+}

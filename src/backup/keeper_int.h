@@ -1,0 +1,120 @@
+/* What the files of the keeper share. */
+#ifndef SH_BACKUP_KEEPER_INT_H
+#define SH_BACKUP_KEEPER_INT_H
+
+#include "backup/keeper.h"
+#include "backup/replication.h"
+
+enum sh_kept_state {
+    SH_KEPT_LOADING,
+    SH_KEPT_LOADED,
+    SH_KEPT_OPEN,
+    SH_KEPT_DROPPING,
+};
+
+enum sh_kept_stream {
+    SH_KEPT_GOES_ON,
+    SH_KEPT_FULL,  /* there was no room: nothing is taken until AGAIN is told */
+    SH_KEPT_WAITS, /* AGAIN is told, or about to be: what is not the entry that is expected is passed over in silence */
+    SH_KEPT_GONE,
+    SH_KEPT_LOST,
+};
+
+/* How soon the zone's ACK goes. */
+enum sh_kept_ack { SH_KEPT_ACK_NONE, SH_KEPT_ACK_SOON, SH_KEPT_ACK_NOW };
+
+struct sh_keeper_owner {
+    shoal_nid nid;
+    bool is_dirty, is_urgent;
+    uint64_t due_ns;              /* of its oldest ACK */
+    struct sh_kept *first, *last; /* zones that an ACK is to be sent of, the oldest first */
+    struct sh_keeper_owner *next; /* dirty */
+};
+
+/* A zone that the keeper knows. */
+struct sh_kept {
+    struct sh_kept *next; /* in its bucket */
+    uint64_t id;
+    struct sh_replog_zone *log; /* of an open one */
+    struct sh_keeper_owner *owner;
+    uint64_t life;
+    uint32_t incarnation; /* the highest that was heard of */
+    uint8_t state;        /* enum sh_kept_state */
+    /* Of one that was found on the disk: the incarnation in which its replica was written last, and then what its load told. */
+    uint32_t found;
+    uint64_t end;
+    /* Of an open one. */
+    uint8_t stream;      /* enum sh_kept_stream */
+    enum shoal_err lost; /* why */
+    uint32_t part;       /* of the log's next write: entries that it has, or that were abandoned */
+    uint32_t unacked;    /* bytes that were taken since the last ACK */
+    uint64_t
+        began; /* anew at that number, in this incarnation of the keeper's process; 0: it went on */
+    uint64_t wanted; /* the owner waits for all before that to be durable; 0: it does not */
+    bool is_suspect; /* what came last was malformed */
+    /* Of a full one. */
+    uint64_t again_ns, pause_ns, full_ns;
+    uint64_t progress; /* of the log, when it became so */
+    struct sh_kept *next_full;
+    /* In its owner's list. */
+    uint8_t ack;   /* enum sh_kept_ack */
+    bool is_again; /* the next ACK says so */
+    struct sh_kept *next_ack;
+    /* Of one that is dropped: whom to tell. */
+    bool has_closer;
+    struct sh_reply_to closer;
+};
+
+/* A node that is to be told that a zone is not open here. */
+struct sh_keeper_gone {
+    shoal_nid to;
+    uint64_t zone;
+    uint32_t incarnation;
+};
+#define SH_KEEPER_GONE_MAX 64u
+
+struct sh_keeper {
+    struct sh_keeper_config config;
+    struct sh_keeper_gone
+        gone[SH_KEEPER_GONE_MAX]; /* that could not be sent yet; what does not fit is dropped */
+    unsigned gone_count;
+    uint64_t gone_ns; /* when that is tried again */
+    struct sh_kept **buckets;
+    uint64_t mask;
+    struct sh_keeper_owner **owners; /* by node ID; NULL: it has had no zone here */
+    struct sh_keeper_owner *dirty;
+    struct sh_kept *full;
+    uint64_t warned_ns; /* when a malformed message was logged last */
+    bool has_failed;    /* the log is out of service, and streams are lost */
+    /* What SPACE was told last. */
+    uint64_t space_ns, disk_free;
+    struct sh_keeper_status status;
+};
+
+/* NULL: the keeper does not know it. */
+struct sh_kept *sh_keeper_find(const struct sh_keeper *keeper, uint64_t id);
+
+/* --- Streams (keeper_append.c) ----------------------------------------------------------------- */
+
+void sh_keeper_on_append(void *arg, struct sh_msg_in *in);
+/* The stream ends here: the log takes no more of it. */
+void sh_kept_lose(struct sh_keeper *keeper, struct sh_kept *kept, enum shoal_err err);
+/* Asks for streams again that were full; returns how many. */
+unsigned sh_keeper_full_step(struct sh_keeper *keeper, uint64_t now_ns);
+/* When the next of them may be asked for. */
+uint64_t sh_keeper_full_due_ns(const struct sh_keeper *keeper, uint64_t now_ns);
+void sh_kept_full_leave(struct sh_keeper *keeper, struct sh_kept *kept);
+
+/* --- ACKs (keeper_acks.c) ---------------------------------------------------------------------- */
+
+void sh_kept_ack(struct sh_keeper *keeper, struct sh_kept *kept, enum sh_kept_ack ack);
+/* The zone's ACK is not sent. */
+void sh_kept_ack_leave(struct sh_keeper *keeper, struct sh_kept *kept);
+/* None of the owner's is. */
+void sh_keeper_acks_drop(struct sh_keeper *keeper, struct sh_keeper_owner *owner);
+/* Tells a node that a zone is not open here in that incarnation, now or in a step. */
+void sh_keeper_gone_tell(struct sh_keeper *keeper, const struct sh_keeper_gone *gone);
+unsigned sh_keeper_acks_step(struct sh_keeper *keeper, uint64_t now_ns);
+uint64_t sh_keeper_acks_due_ns(const struct sh_keeper *keeper);
+
+#endif
