@@ -31,7 +31,7 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     struct sh_backup *backup = calloc(1, sizeof *backup);
     if (!backup)
         return SHOAL_ENOMEM;
-    SH_ASSERT(config->window_bytes == 0 || (config->nid.v && config->wake));
+    SH_ASSERT(config->window_bytes == 0 || config->wake);
     SH_ASSERT(!config->cluster.msg ||
               (config->cluster.zones && config->window_bytes && config->cluster.life &&
                config->cluster.replicas && config->cluster.replicas <= SH_ZONE_BACKUPS_MAX));
@@ -174,6 +174,17 @@ enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *
     return SHOAL_OK;
 }
 
+void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid)
+{
+    SH_ASSERT(nid.v && !backup->is_on && backup->zones.end == 0);
+    backup->config.nid = nid;
+}
+
+bool sh_backup_is_on(const struct sh_backup *backup)
+{
+    return backup->is_on;
+}
+
 void sh_backup_begin(struct sh_backup *backup)
 {
     backup->is_on = true;
@@ -184,6 +195,7 @@ void sh_backup_begin(struct sh_backup *backup)
 
 void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log)
 {
+    SH_ASSERT(backup->config.nid.v);
     backup->log = log;
     sh_backup_begin(backup);
 }
