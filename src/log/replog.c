@@ -451,7 +451,7 @@ static void write_assert(const struct sh_replog_write *write)
 {
     SH_ASSERT(write->local_id <= SH_REPLOG_LOCAL_ID_MAX && (write->local_id || write->creator));
     SH_ASSERT(write->piece < write->pieces);
-    SH_ASSERT(write->creator || write->local_id < SH_REPLOG_COMPLETION_ID);
+    SH_ASSERT(write->creator || write->local_id != SH_REPLOG_COMPLETION_ID);
     SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
 }
 

@@ -27,6 +27,17 @@
 struct sh_replog;
 struct sh_replog_zone;
 
+/* Completion records: for how long they count, and who knows more of them. */
+struct sh_replog_completions {
+    uint32_t seconds; /* by the log's clock; 0: SH_REPLOG_COMPLETION_SECONDS */
+    /* One is appended, to a zone of that owner. NULL: nobody is told. Called within sh_replog_append. */
+    void (*noted)(void *arg, uint16_t owner, struct sh_bytes completion);
+    /* Whether nobody asks for it any more, so that the cleaner drops it sooner. Called within sh_replog_step. NULL: that is not known. */
+    bool (*is_over)(void *arg, uint16_t owner, struct sh_bytes completion);
+    void *arg;
+};
+#define SH_REPLOG_COMPLETION_SECONDS 240u
+
 struct sh_replog_config {
     struct sh_disk *disk; /* borrowed; where it is direct, all that is written is aligned */
     const char *name;     /* of the file in it */
@@ -45,19 +56,13 @@ struct sh_replog_config {
     /* What is packed is written as batches are, and synced later: linger_ns after the first write that is not, or sooner where somebody
      * waits for durable. For a log whose writers are content with `handed`: a process that is killed loses nothing then. */
     bool syncs_later;
-    /* How long completion records count, by the log's clock; 0: SH_REPLOG_COMPLETION_SECONDS. */
-    uint32_t completion_seconds;
-    /* Whether nobody asks for a completion record any more, so that the cleaner drops it sooner. Called within sh_replog_step. NULL:
-     * nobody knows. */
-    bool (*completion_is_over)(void *arg, struct sh_replog_zone *zone, struct sh_bytes completion);
+    struct sh_replog_completions completions;
     /* All of the zone's writes before that sequence number are handed, or durable. Called within sh_replog_step, handed first. NULL:
      * nothing is. */
     void (*handed)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void *arg;
 };
-
-#define SH_REPLOG_COMPLETION_SECONDS 240u
 
 /* Opens the file, which is created if it is not there. What was in the primary log is written to slots. ECLUSTER: it is another
  * node's or cluster's. EINVAL: buffer_bytes is not enough for three batches and two epochs, or batch_bytes is more than a batch may have. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. seconds: as in sh_replog_step. */

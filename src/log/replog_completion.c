@@ -11,20 +11,21 @@ void sh_replog_completion_put(struct sh_replog_batch *batch, struct sh_bytes com
                                           .payload = completion};
     sh_replog_batch_put(batch, &entry);
     log->status.appended_bytes += completion.size;
+    if (log->config.completions.noted)
+        log->config.completions.noted(log->config.completions.arg, batch->zone->owner, completion);
 }
 
 /* One from the future, by a clock that was put back, is not old. */
 bool sh_replog_completion_is_old(const struct sh_replog *log, const struct sh_replog_entry *entry)
 {
-    uint32_t most = log->config.completion_seconds;
+    uint32_t most = log->config.completions.seconds;
     return log->seconds > entry->seconds &&
            log->seconds - entry->seconds > (most ? most : SH_REPLOG_COMPLETION_SECONDS);
 }
 
 bool sh_replog_completion_is_over(struct sh_replog_zone *zone, const struct sh_replog_entry *entry)
 {
-    const struct sh_replog_config *config = &zone->log->config;
+    const struct sh_replog_completions *known = &zone->log->config.completions;
     return sh_replog_completion_is_old(zone->log, entry) ||
-           (config->completion_is_over &&
-            config->completion_is_over(config->arg, zone, entry->payload));
+           (known->is_over && known->is_over(known->arg, zone->owner, entry->payload));
 }

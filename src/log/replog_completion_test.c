@@ -10,7 +10,7 @@ static struct told {
     uint32_t seconds;
 } told[WRITES_MAX];
 static uint64_t over; /* records of writes before that are over */
-static unsigned asked;
+static unsigned asked, noted;
 
 static uint32_t seconds_now(void)
 {
@@ -24,13 +24,21 @@ static void record_make(uint64_t number, uint8_t *into)
         into[i] = (uint8_t)(number * 7 + i);
 }
 
-static bool is_over(void *arg, struct sh_replog_zone *zone, struct sh_bytes completion)
+static bool is_over(void *arg, uint16_t owner, struct sh_bytes completion)
 {
     (void)arg;
-    assert_ptr_equal(zone, rig.zones[0].zone);
+    assert_int_equal(owner, RIG_OWNER);
     assert_int_equal(completion.size, BYTES);
     asked++;
     return sh_load64(completion.at) < over;
+}
+
+static void on_noted(void *arg, uint16_t owner, struct sh_bytes completion)
+{
+    (void)arg;
+    assert_int_equal(owner, RIG_OWNER);
+    assert_int_equal(sh_load64(completion.at), sh_replog_next(rig.zones[0].zone));
+    noted++;
 }
 
 /* Appends a write, with another one or RIG_ALONE, and a record of it. */
@@ -143,8 +151,9 @@ static void test_lives(void **state)
 {
     (void)state;
     uint64_t seed = test_seed(91);
-    rig.config.completion_seconds = 40;
-    rig.config.completion_is_over = is_over;
+    rig.config.completions.seconds = 40;
+    rig.config.completions.is_over = is_over;
+    rig.config.completions.noted = on_noted;
     rig.config.versions_max = 1024;
     rig.zeros_one_in = 11;
     uint64_t first = 1;
@@ -178,7 +187,7 @@ static void test_lives(void **state)
         shut();
         cut_power(cut_of(rig.config.disk));
     }
-    assert_true(records > 1000 && lost > 0 && asked > 1000);
+    assert_true(records > 1000 && lost > 0 && asked > 1000 && noted > 10000);
 }
 
 /* A pack, or a batch of a slot, ends behind a record, or within it: its write does not count, and so neither does the record. */
@@ -256,7 +265,7 @@ static void test_pieces(void **state)
 static void test_age(void **state)
 {
     (void)state;
-    rig.config.completion_seconds = 5;
+    rig.config.completions.seconds = 5;
     rig_open(&rig);
     zone_add_config(0, rig_zone_config(0, 1, 1, 20 * 65536));
     append_told(5, 5, 100, RIG_ALONE);
