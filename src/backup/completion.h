@@ -2,7 +2,7 @@
  * serves the zone later answers a request that is repeated and does not do it again. RIFL (Lee and others, SOSP 2015) §3 and 4.1: the
  * record is written atomically with the change. docs/backup.md
  *
- * A record, of 13 to 37 bytes, little-endian:
+ * A record, of 20 to 35 bytes, little-endian:
  *
  *   u8    bits 0-3 bytes of the number, 1 to 8; 4 value, 5 create
  *   u64   client
@@ -26,7 +26,7 @@ struct sh_completion {
     bool is_create;        /* the chunk is what came of it */
     uint64_t value;        /* of an addition, what was there before; else 0 */
 };
-#define SH_COMPLETION_BYTES_MAX 37
+#define SH_COMPLETION_BYTES_MAX 35
 /* Returns its bytes. */
 size_t sh_completion_put(const struct sh_completion *completion, uint8_t *into);
 /* False: it is none. */
