@@ -55,21 +55,27 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     return SHOAL_OK;
 }
 
-void sh_backup_destroy(struct sh_backup *backup)
+void sh_backup_leave(struct sh_backup *backup)
 {
-    if (!backup)
-        return;
     for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
         if (backup->copies[i].zone)
             sh_copy_cancel(&backup->copies[i]);
     }
+    if (!sh_backup_is_clustered(backup))
+        return;
+    sh_msg_handlers_drop(backup->config.cluster.msg, backup);
+    sh_sinks_end(backup);
+    sh_backup_peers_end(backup);
+    backup->config.cluster.msg = NULL;
+}
+
+void sh_backup_destroy(struct sh_backup *backup)
+{
+    if (!backup)
+        return;
+    sh_backup_leave(backup);
     if (backup->is_on)
         sh_store_witness_set(backup->config.store, NULL);
-    if (sh_backup_is_clustered(backup)) {
-        sh_msg_handlers_drop(backup->config.cluster.msg, backup);
-        sh_sinks_end(backup);
-        sh_backup_peers_end(backup);
-    }
     if (backup->making)
         sh_zone_free(backup->making);
     sh_zones_end(&backup->zones);
@@ -193,6 +199,11 @@ bool sh_backup_is_on(const struct sh_backup *backup)
     return backup->is_on;
 }
 
+bool sh_backup_is_home(const struct sh_backup *backup)
+{
+    return backup->is_on && !sh_backup_is_clustered(backup);
+}
+
 struct sh_replog_completions sh_backup_completions(struct sh_backup *backup)
 {
     return (struct sh_replog_completions){
@@ -207,6 +218,7 @@ void sh_backup_completion_found(struct sh_backup *backup, struct sh_bytes comple
 
 void sh_backup_begin(struct sh_backup *backup)
 {
+    SH_ASSERT(backup->config.nid.v);
     backup->is_on = true;
     sh_backup_witness_set(backup);
     atomic_store(&backup->zones.has_empty, true); /* of those that were found, some may be */

@@ -80,6 +80,8 @@ void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid);
 void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
 void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
 /* For the log's config, too: what clients have acknowledged. `found`: a completion record that the log had at the start. */
+/* Whether changes go to the own log, which had what this node's life before had. */
+bool sh_backup_is_home(const struct sh_backup *backup);
 struct sh_replog_completions sh_backup_completions(struct sh_backup *backup);
 void sh_backup_completion_found(struct sh_backup *backup, struct sh_bytes completion);
 /* From now on all changes are told and go to this log, which is borrowed, and which the backup steps. After the zones that were found
@@ -93,6 +95,8 @@ void sh_backup_begin(struct sh_backup *backup);
 
 /* The nodes as they are now; borrowed. ENOMEM: it goes by what it knew before. */
 SHOAL_NODISCARD enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *view);
+/* Takes no more part in it, and backs nothing up: before msg is destroyed, where the backup is after it. */
+void sh_backup_leave(struct sh_backup *backup);
 /* What msg says of a connection. */
 void sh_backup_link_event(struct sh_backup *backup, const struct sh_msg_event *event);
 

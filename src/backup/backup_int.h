@@ -34,6 +34,8 @@ struct sh_large {
     } place;
     uint32_t size, told;
     bool is_new;
+    bool
+        is_left; /* it is retold where it is left, as its move to another zone is not durable yet */
     uint8_t only;                       /* of all its pieces */
     struct sh_backlog_entry last;       /* for which room was taken */
     uint8_t field[8];                   /* what the request that it is of adds to, as it will be */
@@ -189,9 +191,10 @@ struct sh_copy {
 struct sh_backup_peer {
     shoal_nid nid;
     uint64_t instance;
-    bool is_up, is_known, is_asking;
-    uint64_t due_ns;        /* when it is asked (again) */
-    uint64_t not_before_ns; /* it has failed as a backup, and is not chosen until then */
+    bool is_up, is_asked, is_known, is_asking;
+    struct sh_candidate base; /* what the view says of it */
+    uint64_t due_ns;          /* when it is asked (again) */
+    uint64_t not_before_ns;   /* it has failed as a backup, and is not chosen until then */
     struct sh_replication_space space;
 };
 struct sh_space_call {
@@ -331,6 +334,8 @@ void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err e
 /* Records a claim once more, for one cursor. EAGAIN: there is no room now. ENONAME: there is no such claim; the others are behind it. */
 SHOAL_NODISCARD enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot,
                                                     uint8_t only);
+/* Whether the zone has a chunk that has moved to another one, where that is not durable yet. */
+bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk);
 /* The claim of that slot; false: there is none, nor behind it. */
 bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_claim *claim_out);
 
@@ -342,6 +347,8 @@ struct sh_sink *sh_sink_add(struct sh_own_zone *zone, shoal_nid nid, uint64_t di
 struct sh_sink *sh_sink_home_add(struct sh_own_zone *zone);
 /* It is none any more, and is told so. */
 void sh_sink_drop(struct sh_sink *sink);
+/* The same, without a word to the backup. */
+void sh_sink_forget(struct sh_sink *sink);
 /* Takes no more of the stream; it counts as long as it is in the record. */
 void sh_sink_lose(struct sh_sink *sink, enum shoal_err why);
 struct sh_sink *sh_sink_home(struct sh_own_zone *zone);
@@ -408,7 +415,7 @@ void sh_backup_witness_set(struct sh_backup *backup);
 /* From now on the calling thread changes chunks for that write; NULL: for nobody who waits. */
 void sh_backup_writer_set(struct sh_write *write);
 
-/* From now on the calling thread retells chunks of that zone for one cursor, and those of other zones not at all (ENOTOWNER). NULL, 0: it
+/* From now on the calling thread retells chunks of that zone for one cursor, and those that the zone has not at all (ENOTOWNER). NULL, 0: it
  * is over. */
 void sh_backup_teller_set(struct sh_own_zone *zone, uint8_t only);
 

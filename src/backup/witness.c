@@ -37,11 +37,17 @@ void sh_backup_teller_set(struct sh_own_zone *zone, uint8_t only)
     teller.only = only;
 }
 
-/* Whether the thread may change or retell the chunk, as far as its zone goes. */
-static enum shoal_err teller_check(struct sh_backup *backup, uint64_t chunk)
+/* Where a change is recorded; what is retold, in the zone for which it is, if that has the chunk still: until its move to another zone is durable
+ * there, recovery may find the move or not, so it is still here, too, as it is now. ENOTOWNER: it has not. */
+static enum shoal_err place_find(struct sh_backup *backup, uint64_t chunk, uint64_t before,
+                                 uint64_t after, struct sh_zone_place *place_out)
 {
-    bool is_other = teller.zone && sh_zones_find(backup, chunk) != teller.zone;
-    return is_other ? SHOAL_ENOTOWNER : SHOAL_OK;
+    if (!teller.zone)
+        return sh_zones_place(backup, chunk, before, after, place_out);
+    *place_out = (struct sh_zone_place){.zone = teller.zone, .number = teller.zone->number};
+    bool is_here =
+        sh_zones_find(backup, chunk) == teller.zone || sh_zone_has_left(teller.zone, chunk);
+    return is_here ? SHOAL_OK : SHOAL_ENOTOWNER;
 }
 
 /* Whether there is a backup for the thread's write, where that waits for any. */
@@ -162,12 +168,10 @@ static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admit
 {
     uint64_t chunk = sh_backup_chunk(backup, admitted->cid);
     enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
-    if (!err)
-        err = teller_check(backup, chunk);
     if (!err && is_moving(backup, chunk))
         err = SHOAL_EAGAIN;
     if (!err)
-        err = sh_zones_place(backup, chunk, admitted->before, admitted->after, &admitted->place);
+        err = place_find(backup, chunk, admitted->before, admitted->after, &admitted->place);
     if (err)
         return err;
     err = bare_check(admitted->place.zone);
@@ -320,7 +324,7 @@ static bool large_enter(struct sh_backup *backup, struct sh_large *large)
         large->next = zones->larges;
         zones->larges = large;
         /* release: is_moving */
-        if (large->place.from)
+        if (large->place.from || large->is_left)
             atomic_fetch_add_explicit(&zones->larges_moving, 1, memory_order_release);
     }
     sh_lock_release(&zones->lock);
@@ -334,7 +338,7 @@ static void large_leave(struct sh_backup *backup, struct sh_large *large)
     while (*at != large)
         at = &(*at)->next;
     *at = large->next;
-    if (large->place.from)
+    if (large->place.from || large->is_left)
         atomic_fetch_sub_explicit(&backup->zones.larges_moving, 1, memory_order_release);
     sh_lock_release(&backup->zones.lock);
 }
@@ -346,13 +350,11 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
     uint64_t chunk = sh_backup_chunk(backup, cid);
     bool is_new = size_before == 0; /* what grows from no bytes is all zeros, and told at once */
     enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
-    if (!err)
-        err = teller_check(backup, chunk);
     if (!err && is_moving(backup, chunk))
         err = SHOAL_EAGAIN;
     if (!err)
-        err = sh_zones_place(backup, chunk, is_new ? 0 : sh_zone_bytes_of(size_before),
-                             sh_zone_bytes_of(size), &place);
+        err = place_find(backup, chunk, is_new ? 0 : sh_zone_bytes_of(size_before),
+                         sh_zone_bytes_of(size), &place);
     if (err)
         return refused(err);
     err = bare_check(place.zone);
@@ -363,6 +365,7 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
         struct sh_large *large = &place.zone->large;
         *large = (struct sh_large){
             .chunk = chunk, .place = place, .size = size, .is_new = is_new, .only = teller.only};
+        large->is_left = teller.zone && sh_zones_find(backup, chunk) != teller.zone;
         if (large_enter(backup, large))
             return SHOAL_OK;
         sh_backlog_hold_abandon(&place.zone->backlog);

@@ -503,6 +503,19 @@ static bool leave(struct sh_own_zone *zone, uint64_t chunk)
     return true;
 }
 
+bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    bool has_left = false;
+    sh_lock_take(&zones->lock);
+    for (size_t i = 0; i < zones->leftovers_count && zone->left_here && !has_left; i++) {
+        const struct sh_leftover *leftover = &zones->leftovers[i];
+        has_left = leftover->zone == zone && leftover->chunk == chunk && leftover->moved_to;
+    }
+    sh_lock_release(&zones->lock);
+    return has_left;
+}
+
 unsigned sh_zones_leftovers(struct sh_backup *backup)
 {
     struct sh_own_zones *zones = &backup->zones;

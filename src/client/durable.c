@@ -88,7 +88,10 @@ static enum shoal_err log_open(struct shoal *store, uint64_t store_bytes_max)
     const struct sh_durable_sizes *sizes = &store->durable_sizes;
     const struct sh_home_log home = {.disk = durable->disk,
                                      .random = store->env.random,
-                                     .backup = store->backup,
+                                     .handed = sh_backup_handed,
+                                     .durable = sh_backup_durable,
+                                     .completions = sh_backup_completions(store->backup),
+                                     .arg = store->backup,
                                      .cluster = LOG_CLUSTER,
                                      .nid = {SH_EMBEDDED_NID},
                                      .store_bytes_max = store_bytes_max,

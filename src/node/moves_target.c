@@ -579,7 +579,7 @@ static void on_outcome(void *arg, struct sh_msg_in *in)
                   ? SHOAL_OK
                   : sh_holdings_look(moves->holdings, self_of(moves), cid, true, &lid);
     /* It was sent to an earlier life. A node without a log has forgotten that, and the chunks. */
-    if (!err && is_own && !sh_backup_is_on(moves->config.backup))
+    if (!err && is_own && !sh_backup_is_home(moves->config.backup))
         err = SHOAL_EFAILED;
     if (err) {
         refuse(in, err, NULL);
