@@ -3,6 +3,7 @@
 #define SH_NODE_CHUNKS_H
 
 #include "backup/backup.h"
+#include "backup/completion.h"
 #include "msg/msg.h"
 #include "proto/chunks.h"
 #include "store/store.h"
@@ -34,6 +35,9 @@ struct sh_holdings;
 struct sh_once;
 struct sh_holdings *sh_chunks_holdings(struct sh_chunks *chunks);
 const struct sh_once *sh_chunks_once(const struct sh_chunks *chunks);
+/* A request of this node's life before has done that (backup/completion.h): who repeats it is answered so. Before msg's steps run. */
+void sh_chunks_completed(void *chunks, const struct sh_completion *completion);
+struct sh_once *sh_chunks_results(struct sh_chunks *chunks); /* the transport step's */
 /* For whoever else answers about chunks. */
 struct sh_helds *sh_chunks_helds(struct sh_chunks *chunks);
 /* Refuses to create chunks, with ENOTOWNER, so that clients ask another node: while it is drained.
