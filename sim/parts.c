@@ -70,6 +70,7 @@ void sh_sim_parts_hold(const struct sh_sim_parts *parts, const struct sh_env *en
     struct sh_locks_config locks = {.msg = *parts->msg,
                                     .store = *parts->store,
                                     .backup = *parts->backup,
+                                    .helds = sh_chunks_helds(*parts->chunks),
                                     .holdings = sh_chunks_holdings(*parts->chunks),
                                     .clock = env->clock,
                                     .seed = sh_random64(&env->random),

@@ -54,10 +54,11 @@ typedef struct shoal shoal;
 
 /* How far a write must get before its call returns. */
 enum shoal_level {
-    SHOAL_LEVEL_DEFAULT, /* what shoal_options says, or else SHOAL_REPLICATED */
-    SHOAL_ASYNC,         /* the store has it; a crash may lose it */
-    SHOAL_REPLICATED,    /* survives its process: the kernel has it */
-    SHOAL_DURABLE,       /* survives a power failure: it is on the disk */
+    SHOAL_LEVEL_DEFAULT, /* what shoal_options says, or else SHOAL_REPLICATED; of a cluster, or else what
+                            the chunk's node says (its option durability) */
+    SHOAL_ASYNC,         /* the store, or the chunk's node, has it; a crash may lose it */
+    SHOAL_REPLICATED, /* survives its process: the kernel has it, or each backup of a node */
+    SHOAL_DURABLE,    /* survives a power failure: it is on the disk, or the backups' disks */
 };
 
 /* Zero or NULL means the default. All borrowed during shoal_open. */
@@ -70,9 +71,10 @@ struct shoal_options {
      * found again when it is opened again, by one handle at a time. NULL or "": they live as long as
      * the handle. */
     const char *data_dir;
-    enum shoal_level
-        level;           /* embedded, with data_dir: of writes by threads that have chosen none */
-    const char *cluster; /* the cluster's name; "shoal" */
+    /* Of writes by threads that have chosen none. Without effect where nothing is logged: embedded without a
+     * data_dir, and on nodes that have no replicas. */
+    enum shoal_level level;
+    const char *cluster;      /* the cluster's name; "shoal" */
     const char *secret_file;  /* file with the cluster's secret */
     uint64_t timeout_ns;      /* for each call; 5 s. UINT64_MAX: as good as for ever */
     uint64_t store_bytes_max; /* embedded: most memory for chunks and tables, at least 1 MiB; 8 GiB.
@@ -94,7 +96,7 @@ struct shoal_options {
  * timeout_ns, until one answers; blocks meanwhile. EADDRESS, EUNREACHABLE (no address answered),
  * ESECRET, ECLUSTER, EVERSION, ETLS (one side has TLS and the other has not, a certificate was not
  * accepted, or a file can't be used), ENOMEM, EIO and ERANGE (secret_file), EINVAL
- * (store_bytes_max, transport), EBUSY (the cluster is just starting, and was for timeout_ns). */
+ * (store_bytes_max, transport, level), EBUSY (the cluster is just starting, and was for timeout_ns). */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_open(const struct shoal_options *options,
                                                     shoal **store_out);
 /* Closes it: asynchronous calls in flight end before it returns, with their result or ESTOPPED; the
@@ -107,8 +109,9 @@ SHOAL_API void shoal_close(shoal *store);
  * store's own. EINVAL. A read waits until what it has seen is acknowledged to its writer, unless that was
  * written with SHOAL_ASYNC: nobody sees what a crash would undo. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_level_use(enum shoal_level level);
-/* Returns once all that was written before, by anybody and at any level, is durable. EIO: the log is out of
- * service. EINVAL: the store has no data_dir. */
+/* Returns once all that was written before, by anybody and at any level, is durable; of a cluster, on all peers that are
+ * up. EIO: a log is out of service. EINVAL: the store has no data_dir, or no peer has replicas. Of a cluster, errors of
+ * other calls, too: then some peers may have synced. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_sync(shoal *store);
 
 /* More about this thread's last failed call, for people; "" if there is nothing more. Valid until

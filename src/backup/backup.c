@@ -30,7 +30,7 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     struct sh_backup *backup = calloc(1, sizeof *backup);
     if (!backup)
         return SHOAL_ENOMEM;
-    SH_ASSERT(config->window_bytes == 0 || (config->nid.v && config->wake));
+    SH_ASSERT(config->window_bytes == 0 || config->wake);
     backup->config = *config;
     sh_spin_init(&backup->waits_lock, SH_LOCK_BACKUP_WAITS);
     sh_lock_init(&backup->zones.lock, SH_LOCK_BACKUP);
@@ -115,8 +115,20 @@ enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *
     return SHOAL_OK;
 }
 
+void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid)
+{
+    SH_ASSERT(nid.v && !backup->log && backup->zones.end == 0);
+    backup->config.nid = nid;
+}
+
+bool sh_backup_is_on(const struct sh_backup *backup)
+{
+    return backup->log != NULL;
+}
+
 void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log)
 {
+    SH_ASSERT(backup->config.nid.v);
     backup->log = log;
     sh_backup_witness_set(backup);
     atomic_store(&backup->zones.has_empty, true); /* of those that were found, some may be */

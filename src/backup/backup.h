@@ -33,7 +33,7 @@ enum sh_level {
 
 struct sh_backup_config {
     struct sh_store *store; /* borrowed */
-    shoal_nid nid;       /* creator of the store's own chunks, in the log; 0: nothing is logged */
+    shoal_nid nid;       /* creator of the store's own chunks, in the log; 0: sh_backup_nid_set */
     uint64_t zone_bytes; /* most bytes of a zone's chunks, with SH_ZONE_CHUNK_BYTES for each */
     /* Of all backlogs; one has a quarter of it at most, and 1 MiB at least. 0: nothing is ever backed up. */
     uint64_t window_bytes;
@@ -48,6 +48,9 @@ SHOAL_NODISCARD enum shoal_err sh_backup_create(const struct sh_backup_config *c
                                                 struct sh_backup **backup_out);
 /* Nobody waits or writes any more; writes that no backup has taken are lost. NULL is allowed. */
 void sh_backup_destroy(struct sh_backup *backup);
+
+/* Says whose the store's own chunks are, where create was not told. Before anything is backed up. */
+void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid);
 
 /* What a log says while it steps: to be named in its config, with the backup as arg. */
 void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
@@ -73,6 +76,9 @@ SHOAL_NODISCARD enum shoal_err sh_backup_zone_found(struct sh_backup *backup, st
 /* The log of a zone that was found has an image of a chunk that is not the zone's: it goes, so that it takes no room for ever. Where
  * there are very many some stay until the next start. */
 void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk);
+
+/* Whether anything is backed up. Where it is not, no write ever waits, and a NULL does for it. */
+bool sh_backup_is_on(const struct sh_backup *backup);
 
 /* Whether a zone that was found claims a chunk. */
 bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk);
@@ -157,6 +163,11 @@ bool sh_write_wait(struct sh_backup *backup, struct sh_write *write,
 /* After a chunk was read, or found missing: whether what was seen is acknowledged already. False: the write stands for what was seen, with the level at
  * which others wait for it; sh_write_wait. */
 bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out);
+/* The write stands for that as well, which another one stands for that was made by one of these two. At the higher
+ * level of the two, but where it has changed something itself: then at its own. */
+void sh_write_join(struct sh_write *write, const struct sh_write *seen);
+/* The same of all chunks together, as sh_backup_read_is_clean of one. It takes 10 us. */
+bool sh_backup_is_clean(struct sh_backup *backup, struct sh_write *write_out);
 /* The write stands for all that was written so far, by anybody, at its level. */
 void sh_backup_write_all(struct sh_backup *backup, struct sh_write *write);
 bool sh_write_was_refused(const struct sh_write *write);

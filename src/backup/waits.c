@@ -50,12 +50,8 @@ void sh_write_begin(struct sh_write *write, enum sh_level level)
     write->room_seen = write->zone_next = 0;
 }
 
-void sh_write_mark(struct sh_backup *backup, struct sh_write *write, uint64_t chunk,
-                   struct sh_zone *zone, uint64_t number)
+static void mark_add(struct sh_write *write, struct sh_zone *zone, uint64_t number)
 {
-    if (write->level == SH_LEVEL_ASYNC)
-        return;
-    guard_add(backup, write, chunk);
     unsigned i = 0;
     while (i < write->marks_count && write->marks[i].zone != zone)
         i++;
@@ -63,9 +59,29 @@ void sh_write_mark(struct sh_backup *backup, struct sh_write *write, uint64_t ch
         write->is_all = true;
         return;
     }
-    write->marks[i] = (struct sh_write_mark){zone, number};
     if (i == write->marks_count)
-        write->marks_count++;
+        write->marks[write->marks_count++] = (struct sh_write_mark){zone, number};
+    else if (write->marks[i].number < number)
+        write->marks[i].number = number;
+}
+
+void sh_write_mark(struct sh_backup *backup, struct sh_write *write, uint64_t chunk,
+                   struct sh_zone *zone, uint64_t number)
+{
+    if (write->level == SH_LEVEL_ASYNC)
+        return;
+    guard_add(backup, write, chunk);
+    mark_add(write, zone, number);
+}
+
+void sh_write_join(struct sh_write *write, const struct sh_write *seen)
+{
+    bool has_changed = write->guards_count > 0 || write->is_wide;
+    if (!has_changed && write->level < seen->level)
+        write->level = seen->level;
+    write->is_all |= seen->is_all;
+    for (unsigned i = 0; i < seen->marks_count; i++)
+        mark_add(write, seen->marks[i].zone, seen->marks[i].number);
 }
 
 void sh_backup_write_all(struct sh_backup *backup, struct sh_write *write)
@@ -91,6 +107,21 @@ bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_
     sh_write_begin(write_out, pending >> 32 ? SH_LEVEL_DURABLE : SH_LEVEL_REPLICATED);
     write_out->marks[0] = (struct sh_write_mark){zone, sh_backlog_next(&zone->backlog) - 1};
     write_out->marks_count = 1;
+    return false;
+}
+
+bool sh_backup_is_clean(struct sh_backup *backup, struct sh_write *write_out)
+{
+    if (!backup->log)
+        return true;
+    atomic_thread_fence(memory_order_acquire); /* as above */
+    uint64_t pending = atomic_load_explicit(&backup->wide, memory_order_relaxed);
+    for (unsigned i = 0; i < SH_GUARDS; i++)
+        pending |= atomic_load_explicit(&backup->guards[i], memory_order_relaxed);
+    if (!pending)
+        return true;
+    sh_write_begin(write_out, pending >> 32 ? SH_LEVEL_DURABLE : SH_LEVEL_REPLICATED);
+    write_out->is_all = true;
     return false;
 }
 

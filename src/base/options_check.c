@@ -286,6 +286,29 @@ static enum shoal_err check_times(const struct sh_options *options,
     return SHOAL_ERANGE;
 }
 
+static enum shoal_err check_replicas(const struct sh_options *options,
+                                     struct sh_options_error *error_out)
+{
+    static const char *const known[] = {"async", "replicated", "durable"};
+    char zone[SH_NUMBER_TEXT_MAX], chunk[SH_NUMBER_TEXT_MAX];
+    enum shoal_err err = check_word(options->durability, known, 3, "option durability", error_out);
+    if (err != SHOAL_OK || !options->replicas)
+        return err;
+    if (options->zone_bytes < options->chunk_bytes_max) {
+        sh_option_error(error_out, "option zone_bytes",
+                        "%s is out of range: a zone has one of the largest chunks at least, and "
+                        "chunk_bytes_max is %s",
+                        sh_number_format(options->zone_bytes, "bytes", zone),
+                        sh_number_format(options->chunk_bytes_max, "bytes", chunk));
+        return SHOAL_ERANGE;
+    }
+    if (options->log_segment_bytes % 4096 == 0)
+        return SHOAL_OK;
+    sh_option_error(error_out, "option log_segment_bytes", "%s is not a multiple of 4096",
+                    sh_number_format(options->log_segment_bytes, "bytes", zone));
+    return SHOAL_ERANGE;
+}
+
 enum shoal_err sh_options_check(const struct sh_options *options,
                                 struct sh_options_error *error_out)
 {
@@ -310,5 +333,7 @@ enum shoal_err sh_options_check(const struct sh_options *options,
         err = check_times(options, error_out);
     if (err == SHOAL_OK)
         err = check_tls(options, error_out);
+    if (err == SHOAL_OK)
+        err = check_replicas(options, error_out);
     return err;
 }

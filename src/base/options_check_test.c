@@ -172,6 +172,29 @@ static void test_tls_names_its_files(void **state)
     assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
 }
 
+static void test_logs(void **state)
+{
+    (void)state;
+    set("durability", "durablee");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EPARSE);
+    assert_string_equal(error.text, "option durability: \"durablee\" is not async or replicated or "
+                                    "durable; did you mean \"durable\"?");
+    set("durability", "durable");
+    set("zone_bytes", "32MiB");
+    set("log_segment_bytes", "262145");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK); /* there is no log */
+    set("replicas", "1");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_ERANGE);
+    assert_string_equal(error.text,
+                        "option zone_bytes: 32MiB is out of range: a zone has one of the largest "
+                        "chunks at least, and chunk_bytes_max is 64MiB");
+    set("zone_bytes", "64MiB");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_ERANGE);
+    assert_string_equal(error.text, "option log_segment_bytes: 262145 is not a multiple of 4096");
+    set("log_segment_bytes", "512KiB");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, unmake)
 
 int main(void)
@@ -183,6 +206,7 @@ int main(void)
         TEST(test_a_wildcard_needs_advertise),
         TEST(test_words_and_times),
         TEST(test_tls_names_its_files),
+        TEST(test_logs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@ static void prepare(struct shoal *store, struct shoal_call *call, const struct s
     struct sh_call_state *state = sh_call_state_of(call);
     state->store = store;
     state->ask = *ask;
+    state->ask.level = store ? (uint8_t)sh_client_level(store) : 0;
     state->detail = NULL;
     state->is_blocking = false;
     state->waiter = (struct sh_waiter){0};

@@ -4,7 +4,7 @@
 
 /* --- Questions ----------------------------------------------------------------------------- */
 
-sh_msg_type sh_ask_type(enum sh_call_kind kind)
+sh_msg_type sh_ask_type(const struct sh_ask *ask)
 {
     static const sh_msg_type types[] = {
         [SH_CALL_CREATE] = SH_CHUNKS_CREATE_ONCE,     [SH_CALL_GET] = SH_CHUNKS_GET,
@@ -14,7 +14,11 @@ sh_msg_type sh_ask_type(enum sh_call_kind kind)
         [SH_CALL_PUT_HASH] = SH_CHUNKS_PUT_HASH_ONCE, [SH_CALL_ADD] = SH_CHUNKS_ADD_ONCE,
         [SH_CALL_FILL] = SH_CHUNKS_FILL_ONCE,         [SH_CALL_FREE] = SH_CHUNKS_FREE_ONCE,
     };
-    return sh_call_is_lock(kind) ? sh_lock_request_type(kind) : types[kind];
+    if (sh_call_is_lock(ask->kind))
+        return sh_lock_request_type(ask->kind);
+    return sh_call_reads(ask->kind)
+               ? types[ask->kind]
+               : sh_client_type(types[ask->kind], (enum shoal_level)ask->level);
 }
 
 /* What stands between the chunk's ID and the bytes to the end, or instead of all of it. */

@@ -69,8 +69,7 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     struct sh_ask ask = state->ask;
     bool is_retry = state->is_retry;
     struct sh_out out;
-    err =
-        sh_msg_request(msg, nid, sh_ask_type(ask.kind), sh_ask_bytes(&ask), &state->request, &out);
+    err = sh_msg_request(msg, nid, sh_ask_type(&ask), sh_ask_bytes(&ask), &state->request, &out);
     if (err != SHOAL_OK)
         return err;
     if (is_retry)

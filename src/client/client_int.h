@@ -43,6 +43,7 @@ struct sh_durable_sizes {
 
 struct shoal {
     bool is_embedded;
+    enum shoal_level level; /* of changes by threads that have chosen none */
     uint64_t timeout_ns;
     struct sh_store *store;     /* embedded, as the next seven */
     struct sh_backup *backup;   /* what changes the store goes through it */
@@ -135,8 +136,11 @@ struct sh_ask {
     uint32_t offset; /* of a part or field */
     enum sh_call_kind kind;
     shoal_nid where; /* create: the peer asked for, or NONE */
-    uint8_t width;   /* add */
-    uint8_t mode;    /* lock, swap: an enum shoal_lock_mode */
+    union {
+        uint8_t width; /* add */
+        uint8_t mode;  /* lock, swap: an enum shoal_lock_mode */
+    };
+    uint8_t level; /* of a change: an enum shoal_level; set as the call begins */
 };
 
 /* The library's part of struct shoal_call. */
@@ -193,6 +197,10 @@ SHOAL_NODISCARD enum shoal_err sh_client_blocking(void);
 void sh_call_complete(struct sh_call_state *state, enum shoal_err err);
 bool sh_completing(void);
 
+/* look.c: a fresh copy of the view's nodes; the caller frees it. */
+SHOAL_NODISCARD enum shoal_err sh_client_nodes(struct shoal *store, struct sh_node **nodes_out,
+                                               size_t *count_out);
+
 /* api.c */
 /* Checks what is asked for, and runs it to its end, or begins it. Results are in *call. cid is
  * 0 for a create. */
@@ -202,7 +210,7 @@ SHOAL_NODISCARD enum shoal_err sh_ask_begin(struct shoal *store, const struct sh
                                             shoal_cid cid, struct shoal_call *call);
 
 /* ask.c: how what is asked for, and the answer, look on the wire. */
-sh_msg_type sh_ask_type(enum sh_call_kind kind);
+sh_msg_type sh_ask_type(const struct sh_ask *ask);
 size_t sh_ask_bytes(const struct sh_ask *ask);
 /* id is not looked at for a read. */
 void sh_ask_write(const struct sh_ask *ask, const struct sh_once_id *id, shoal_cid cid,
@@ -331,13 +339,19 @@ SHOAL_NODISCARD enum shoal_err sh_embedded_crew(struct shoal *store);
 SHOAL_NODISCARD enum shoal_err sh_embedded_crew_make(struct shoal *store,
                                                      struct sh_crew **crew_out);
 
-/* durable.c: a store in this process that logs to its own disk. */
+/* levels.c: the level of a change that the calling thread makes now. On a cluster it is SHOAL_LEVEL_DEFAULT where nobody has chosen:
+ * then it is the node's. */
 enum sh_level sh_embedded_level(const struct shoal *store);
+enum shoal_level sh_client_level(const struct shoal *store);
+/* The type of a request that changes chunks (proto/chunks.h), at a level. */
+sh_msg_type sh_client_type(sh_msg_type form, enum shoal_level level);
+
+/* durable.c: a store in this process that logs to its own disk. */
 /* data_dir NULL: what has no log. */
 SHOAL_NODISCARD enum shoal_err sh_embedded_backup(struct shoal *store, const char *data_dir);
 /* Opens the log and fills the store. */
 SHOAL_NODISCARD enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir,
-                                               enum shoal_level level, uint64_t store_bytes_max);
+                                               uint64_t store_bytes_max);
 struct sh_step sh_durable_step(struct shoal *store);
 /* The step of the names' journal. It comes before sh_durable_step: they share a disk, and what the
  * journal's poll of the disk completes is the log's, whose step has to come then. */

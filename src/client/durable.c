@@ -7,71 +7,15 @@
 #include "client/service_int.h"
 #include "log/replog.h"
 #include "recover/home.h"
+#include "recover/home_log.h"
 
-#define LOG_NAME "replicas.log"
 #define LOG_CLUSTER UINT64_C(0x65626d6564646564) /* of no cluster: of a store in a process */
-#define SLOT_BYTES (UINT32_C(8) << 20)
-#define ZONE_BYTES (UINT64_C(256) << 20)
-#define PRIMARY_BLOCKS 4096u /* 16 MiB */
-#define BUFFER_BYTES (UINT64_C(64) << 20)
-#define BATCH_BYTES (UINT32_C(128) << 10)
-#define LINGER_NS UINT64_C(100000000)
-#define VERSIONS_MAX 65536u
-#define WINDOW_BYTES (UINT64_C(32) << 20)
 #define CALLS_PAUSE_NS UINT64_C(1000000)
 
 struct sh_durable {
     struct sh_disk *disk;
     struct sh_replog *log;
-    enum sh_level level;
 };
-
-/* The level that this thread has chosen; -1: none. */
-static _Thread_local int chosen = -1;
-
-enum sh_level sh_embedded_level(const struct shoal *store)
-{
-    if (!store->durable)
-        return SH_LEVEL_ASYNC;
-    return chosen >= 0 ? (enum sh_level)chosen : store->durable->level;
-}
-
-static enum sh_level level_of(enum shoal_level level)
-{
-    switch (level) {
-    case SHOAL_ASYNC:
-        return SH_LEVEL_ASYNC;
-    case SHOAL_DURABLE:
-        return SH_LEVEL_DURABLE;
-    default:
-        return SH_LEVEL_REPLICATED;
-    }
-}
-
-enum shoal_err shoal_level_use(enum shoal_level level)
-{
-    if (level > SHOAL_DURABLE) {
-        sh_client_detail_set("a level is SHOAL_LEVEL_DEFAULT, _ASYNC, _REPLICATED or _DURABLE");
-        return SHOAL_EINVAL;
-    }
-    chosen = level == SHOAL_LEVEL_DEFAULT ? -1 : (int)level_of(level);
-    return SHOAL_OK;
-}
-
-enum shoal_err shoal_sync(shoal *store)
-{
-    struct sh_write write;
-    enum shoal_err err = sh_client_blocking();
-    if (err != SHOAL_OK)
-        return err;
-    if (!store || !store->durable) {
-        sh_client_detail_set("this store logs to no disk: open it with a data_dir");
-        return SHOAL_EINVAL;
-    }
-    sh_write_begin(&write, SH_LEVEL_DURABLE);
-    sh_backup_write_all(store->backup, &write);
-    return sh_embedded_settle(store, &write);
-}
 
 /* --- The step ------------------------------------------------------------------------------ */
 
@@ -130,51 +74,28 @@ enum shoal_err sh_embedded_backup(struct shoal *store, const char *data_dir)
         .store = store->store,
         .nid = {SH_EMBEDDED_NID},
         .zone_bytes =
-            store->durable_sizes.zone_bytes ? store->durable_sizes.zone_bytes : ZONE_BYTES,
-        .window_bytes = data_dir ? WINDOW_BYTES : 0,
+            store->durable_sizes.zone_bytes ? store->durable_sizes.zone_bytes : SH_HOME_ZONE_BYTES,
+        .window_bytes = data_dir ? SH_HOME_WINDOW_BYTES : 0,
         .wake = wake,
         .arg = store,
     };
     return sh_backup_create(&config, &store->backup);
 }
 
-/* Slots for all zones that a store of so many bytes can fill. A chunk counts for its zone with SH_ZONE_CHUNK_BYTES and takes some 2
- * in the store: chunks of no bytes come to 10.5 times what the store has, of 8 bytes to 3.1 times. A slot that is not in use costs 48
- * bytes of memory and nothing on the disk. */
-#define ZONES_PER_STORE 11
-static uint32_t slots_of(uint32_t slot_bytes, uint64_t zone_bytes, uint64_t store_bytes_max)
-{
-    uint64_t zones = ZONES_PER_STORE * (store_bytes_max / zone_bytes + 1) + 2;
-    uint64_t slots =
-        zones * sh_replog_slots_for(slot_bytes, 2 * zone_bytes) + SH_REPLOG_SPARE_SLOTS;
-    return slots < (1u << 24) ? (uint32_t)slots : 1u << 24;
-}
-
 static enum shoal_err log_open(struct shoal *store, uint64_t store_bytes_max)
 {
     struct sh_durable *durable = store->durable;
     const struct sh_durable_sizes *sizes = &store->durable_sizes;
-    uint32_t slot_bytes = sizes->slot_bytes ? sizes->slot_bytes : SLOT_BYTES;
-    uint64_t zone_bytes = sizes->zone_bytes ? sizes->zone_bytes : ZONE_BYTES;
-    const struct sh_replog_config config = {
-        .disk = durable->disk,
-        .name = LOG_NAME,
-        .random = store->env.random,
-        .cluster = LOG_CLUSTER,
-        .node = SH_EMBEDDED_NID,
-        .slot_bytes = slot_bytes,
-        .slots = slots_of(slot_bytes, zone_bytes, store_bytes_max),
-        .primary_blocks = sizes->primary_blocks ? sizes->primary_blocks : PRIMARY_BLOCKS,
-        .buffer_bytes = BUFFER_BYTES,
-        .batch_bytes = BATCH_BYTES,
-        .linger_ns = LINGER_NS,
-        .versions_max = VERSIONS_MAX,
-        .syncs_later = true,
-        .handed = sh_backup_handed,
-        .durable = sh_backup_durable,
-        .arg = store->backup,
-    };
-    return sh_replog_open(&config, sh_now(&store->env.clock), seconds_now(store), &durable->log);
+    const struct sh_home_log home = {.disk = durable->disk,
+                                     .random = store->env.random,
+                                     .backup = store->backup,
+                                     .cluster = LOG_CLUSTER,
+                                     .nid = {SH_EMBEDDED_NID},
+                                     .store_bytes_max = store_bytes_max,
+                                     .zone_bytes = sizes->zone_bytes,
+                                     .slot_bytes = sizes->slot_bytes,
+                                     .primary_blocks = sizes->primary_blocks};
+    return sh_home_log_open(&home, sh_now(&store->env.clock), seconds_now(store), &durable->log);
 }
 
 static struct sh_env names_env(const struct shoal *store)
@@ -230,11 +151,12 @@ static void explain(enum shoal_err err, const char *data_dir, const struct sh_re
             "%s is in use: another process, or another handle of this one, has the store open",
             data_dir);
     else if (err == SHOAL_ECLUSTER)
-        sh_client_detail_set("%s/" LOG_NAME
+        sh_client_detail_set("%s/" SH_HOME_LOG_NAME
                              " is the log of a node of a cluster, not of a store in a process",
                              data_dir);
     else if (err == SHOAL_ECORRUPT)
-        sh_client_detail_set("%s/" LOG_NAME " is damaged (zone %llu): see `shoal log verify %s`",
+        sh_client_detail_set("%s/" SH_HOME_LOG_NAME
+                             " is damaged (zone %llu): see `shoal log verify %s`",
                              data_dir, (unsigned long long)found->zone, data_dir);
     else if (err == SHOAL_EFULL)
         sh_client_detail_set(
@@ -262,14 +184,12 @@ static enum shoal_err crew_begin(struct shoal *store)
     return err;
 }
 
-enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir, enum shoal_level level,
-                               uint64_t store_bytes_max)
+enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir, uint64_t store_bytes_max)
 {
     struct sh_recovered found = {0};
     struct sh_durable *durable = store->durable = calloc(1, sizeof *durable);
     if (!durable)
         return SHOAL_ENOMEM;
-    durable->level = level_of(level);
     enum shoal_err err = sh_real_disk_create(data_dir, false, &durable->disk);
     if (err == SHOAL_OK)
         err = sh_real_disk_take(durable->disk);

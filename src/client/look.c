@@ -84,8 +84,7 @@ enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid)
     return err;
 }
 
-/* A fresh copy of the view's nodes; the caller frees it. */
-static enum shoal_err nodes_get(shoal *store, struct sh_node **nodes_out, size_t *count_out)
+enum shoal_err sh_client_nodes(shoal *store, struct sh_node **nodes_out, size_t *count_out)
 {
     enum shoal_err err = sh_client_refresh(store, sh_client_deadline_ns(store));
     if (err != SHOAL_OK)
@@ -118,7 +117,7 @@ enum shoal_err shoal_nodes(shoal *store, struct shoal_node *nodes, size_t room, 
     }
     struct sh_node *found;
     size_t count;
-    err = nodes_get(store, &found, &count);
+    err = sh_client_nodes(store, &found, &count);
     if (err != SHOAL_OK)
         return err;
     for (size_t i = 0; i < count && i < room; i++) {
@@ -137,7 +136,7 @@ enum shoal_err sh_client_peers(shoal *store, shoal_nid *peers, size_t room, size
     size_t node_count, count = 0;
     enum shoal_err err = sh_client_blocking();
     if (err == SHOAL_OK)
-        err = nodes_get(store, &nodes, &node_count);
+        err = sh_client_nodes(store, &nodes, &node_count);
     if (err != SHOAL_OK)
         return err;
     for (size_t i = 0; i < node_count; i++) {

@@ -48,8 +48,9 @@ static enum shoal_err ask(shoal *store, shoal_nid nid, struct sh_bytes request, 
     uint8_t *answer;
     size_t answer_size;
     struct sh_caller caller = sh_client_caller(store);
-    enum shoal_err err = sh_call(&caller, nid, SH_CHUNKS_CREATE, request, timeout_ns, &answer,
-                                 &answer_size, sh_client_detail());
+    enum shoal_err err =
+        sh_call(&caller, nid, sh_client_type(SH_CHUNKS_CREATE, sh_client_level(store)), request,
+                timeout_ns, &answer, &answer_size, sh_client_detail());
     if (err != SHOAL_OK)
         return err;
     err = runs_read(sh_bytes_make(answer, answer_size), nid, cids_out, count);

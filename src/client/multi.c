@@ -242,6 +242,9 @@ static void send_batch(struct multi *multi, struct batch *batch)
         [SH_CALL_RESIZE] = SH_CHUNKS_MULTI_RESIZE,
     };
     struct sh_caller caller = sh_client_caller(multi->store);
+    sh_msg_type type = types[multi->kind];
+    if (multi->kind != SH_CALL_GET)
+        type = sh_client_type(type, sh_client_level(multi->store));
     batch->request =
         (struct sh_request){.done = on_answer, .arg = batch, .deadline_ns = multi->deadline_ns};
     if (multi->kind == SH_CALL_GET) {
@@ -250,8 +253,8 @@ static void send_batch(struct multi *multi, struct batch *batch)
     }
     atomic_fetch_add_explicit(&multi->unanswered, 1, memory_order_relaxed);
     struct sh_out out;
-    enum shoal_err err = sh_call_begin(&caller, multi->placed[batch->first].nid, types[multi->kind],
-                                       batch->bytes, &batch->request, &out);
+    enum shoal_err err = sh_call_begin(&caller, multi->placed[batch->first].nid, type, batch->bytes,
+                                       &batch->request, &out);
     if (err == SHOAL_OK) {
         write_batch(multi, batch->first, batch->count, &out.w);
         sh_msg_end(multi->store->msg, &out);

@@ -25,6 +25,7 @@ struct client_config {
     const char *transport;
     bool has_tls;
     const char *tls_cert_file, *tls_key_file, *tls_ca_file; /* never NULL with TLS */
+    enum shoal_level level;
     uint64_t timeout_ns;
     uint64_t connect_timeout_ns;
     uint64_t peer_silence_ns; /* 0: what msg has */
@@ -204,6 +205,7 @@ static enum shoal_err open_with(const struct client_config *config, struct shoal
     struct shoal *store = calloc(1, sizeof *store);
     if (!store)
         return SHOAL_ENOMEM;
+    store->level = config->level;
     store->timeout_ns = config->timeout_ns < TIMEOUT_MAX_NS ? config->timeout_ns : TIMEOUT_MAX_NS;
     enum shoal_err err = open_cluster(store, config);
     if (err != SHOAL_OK) {
@@ -222,6 +224,7 @@ enum shoal_err sh_embedded_open(const struct shoal_options *options,
         return SHOAL_ENOMEM;
     store->is_embedded = true;
     store->durable_sizes = *sizes;
+    store->level = options->level;
     store->chunk_bytes_max = CHUNK_BYTES_MAX;
     struct sh_store_config config = {
         .bytes_max = options->store_bytes_max ? options->store_bytes_max : STORE_BYTES_MAX,
@@ -245,7 +248,7 @@ enum shoal_err sh_embedded_open(const struct shoal_options *options,
     if (err == SHOAL_OK)
         err = sh_service_ops_open(store);
     if (err == SHOAL_OK && data_dir)
-        err = sh_durable_open(store, data_dir, options->level, config.bytes_max);
+        err = sh_durable_open(store, data_dir, config.bytes_max);
     if (err != SHOAL_OK) {
         shoal_close(store);
         return err;
@@ -291,6 +294,11 @@ enum shoal_err shoal_open(const struct shoal_options *options, shoal **store_out
         options = &none;
     if (err != SHOAL_OK || !store_out)
         return err != SHOAL_OK ? err : SHOAL_EINVAL;
+    if (options->level > SHOAL_DURABLE) {
+        sh_client_detail_set(
+            "options.level is SHOAL_LEVEL_DEFAULT, _ASYNC, _REPLICATED or _DURABLE");
+        return SHOAL_EINVAL;
+    }
     if (!options->addresses || options->addresses[0] == '\0')
         return sh_embedded_open(options, &(struct sh_durable_sizes){0}, store_out);
     struct client_config config = {
@@ -306,6 +314,7 @@ enum shoal_err shoal_open(const struct shoal_options *options, shoal **store_out
         .ring_bytes = 1 << 20,
         .cache_ranges_max = 262144,
         .idle = idle_policy(options->spin_ns),
+        .level = options->level,
     };
     char *text = strdup(options->addresses);
     if (!text)

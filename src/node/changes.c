@@ -8,9 +8,9 @@
 #include "base/steptime.h"
 #include "node/chunks_int.h"
 
-static bool is_once(sh_msg_type type)
+static bool is_once(sh_msg_type form)
 {
-    return type != SH_CHUNKS_PUT && type != SH_CHUNKS_REMOVE;
+    return form != SH_CHUNKS_PUT && form != SH_CHUNKS_REMOVE;
 }
 
 static struct sh_bytes rest(struct sh_reader *r)
@@ -20,9 +20,9 @@ static struct sh_bytes rest(struct sh_reader *r)
 }
 
 /* Reads what follows the chunk's ID; false when it is malformed. */
-static bool change_read(sh_msg_type type, struct sh_reader *r, struct sh_store_rewrite *rewrite)
+static bool change_read(sh_msg_type form, struct sh_reader *r, struct sh_store_rewrite *rewrite)
 {
-    switch (type) {
+    switch (form) {
     case SH_CHUNKS_PUT:
     case SH_CHUNKS_PUT_ONCE:
         rewrite->kind = SH_STORE_PUT;
@@ -55,7 +55,7 @@ static bool change_read(sh_msg_type type, struct sh_reader *r, struct sh_store_r
     case SH_CHUNKS_FREE_ONCE:
         return sh_reader_done(r);
     default:
-        SH_ASSERT(type == SH_CHUNKS_FILL_ONCE);
+        SH_ASSERT(form == SH_CHUNKS_FILL_ONCE);
         rewrite->kind = SH_STORE_FILL;
         break;
     }
@@ -71,42 +71,55 @@ enum shoal_err sh_chunks_remove_one(struct sh_chunks *chunks, struct sh_write *w
     return sh_backup_remove(chunks->backup, write, lid);
 }
 
-static enum shoal_err change_do(struct sh_chunks *chunks, struct sh_write *write, sh_msg_type type,
+static enum shoal_err change_do(struct sh_chunks *chunks, struct sh_write *write, sh_msg_type form,
                                 uint64_t cid, struct sh_store_rewrite *rewrite, uint64_t *old_out)
 {
     sh_lid lid = rewrite->cid;
-    switch (type) {
+    switch (form) {
     case SH_CHUNKS_REMOVE:
     case SH_CHUNKS_REMOVE_ONCE:
-        return sh_chunks_remove_one(chunks, write, cid, lid);
+        return sh_chunks_change_err(sh_chunks_remove_one(chunks, write, cid, lid));
     case SH_CHUNKS_FREE_ONCE:
         return sh_store_unreserve(chunks->store, lid); /* a reserved ID is no chunk */
     default:
         rewrite->old_out = old_out;
-        return sh_backup_rewrite(chunks->backup, write, rewrite);
+        return sh_chunks_change_err(sh_backup_rewrite(chunks->backup, write, rewrite));
     }
 }
 
-static void change_answer(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
-                          const struct sh_once_result *result)
+/* Whether an answer tells of the chunk more than that it was there and is changed. */
+static bool tells_more(sh_msg_type form, enum shoal_err err)
 {
-    struct sh_out out;
+    return err || form == SH_CHUNKS_ADD_ONCE || form == SH_CHUNKS_PUT_IF_ONCE ||
+           form == SH_CHUNKS_PUT_HASH_ONCE;
+}
+
+/* Answers what came of it. was_first: just now; else its first request may still wait for the same. */
+static void change_answer(struct sh_chunks *chunks, const struct sh_msg_in *in,
+                          struct sh_held *held, sh_lid lid, const struct sh_once_result *result,
+                          bool was_first)
+{
+    struct sh_answer answer;
+    sh_msg_type form = sh_chunks_form(in->type);
+    if ((!was_first || tells_more(form, result->err)) &&
+        !sh_held_saw(chunks->helds, in, lid, &held))
+        return;
     if (result->err != SHOAL_OK) {
-        sh_chunks_refuse_store(chunks, in, lid, result->err);
-    } else if (in->type != SH_CHUNKS_ADD_ONCE) {
-        sh_msg_reply_ok(in->msg, in->reply_to, in->type);
-    } else if (sh_msg_reply(in->msg, in->reply_to, in->type, 8, &out) == SHOAL_OK) {
-        sh_put64(&out.w, result->value);
-        sh_msg_end(in->msg, &out);
+        sh_chunks_refuse_store(chunks, in, held, lid, result->err);
+    } else if (form != SH_CHUNKS_ADD_ONCE) {
+        sh_answer_ok(in, held);
+    } else if (sh_answer_begin(in, held, 8, &answer)) {
+        sh_put64(answer.w, result->value);
+        sh_answer_end(in, &answer);
     }
 }
 
-/* Keeps what came of a first request. A chunk that is pinned was left alone: the client asks again
- * under the same number. */
-static void result_keep(struct sh_chunks *chunks, sh_msg_type type, const struct sh_once_id *id,
+/* Keeps what came of a first request. A chunk that is pinned was left alone, as was one for whose change there
+ * was no room: the client asks again under the same number. */
+static void result_keep(struct sh_chunks *chunks, sh_msg_type form, const struct sh_once_id *id,
                         const struct sh_once_result *result)
 {
-    if (is_once(type) && result->err != SHOAL_EBUSY)
+    if (is_once(form) && result->err != SHOAL_EBUSY)
         sh_once_end(chunks->once, id, result);
 }
 
@@ -122,25 +135,29 @@ struct change_job {
     uint64_t cid;
     sh_lid lid;
     struct sh_store_rewriting *rewriting;
-    struct sh_write write;
+    struct sh_held *held;
+    uint64_t old;
+    uint64_t refused_ns; /* since when there has been no room; 0: there is */
 };
 
 /* Whether a request writes so many bytes that it is done in pieces. */
 static bool is_large(const struct sh_msg_in *in)
 {
     struct sh_reader r = in->payload;
-    if (in->type != SH_CHUNKS_RESIZE_ONCE)
+    if (sh_chunks_form(in->type) != SH_CHUNKS_RESIZE_ONCE)
         return sh_reader_left(&r) > SH_STORE_PIECE_BYTES;
     (void)sh_reader_take(&r, SH_ONCE_PREFIX_BYTES + 8);
     return sh_get32(&r) > SH_STORE_PIECE_BYTES;
 }
 
-/* Begins to write. From now on no migration copies the chunk. False: there is no memory for it. */
-static bool job_begin(struct sh_chunks *chunks, struct sh_msg_in *in, const struct sh_once_id *id,
-                      uint64_t cid, const struct sh_store_rewrite *rewrite)
+/* Begins to write, and takes the held answer. From now on no migration copies the chunk. False: there is no memory for it. */
+static bool job_begin(struct sh_chunks *chunks, struct sh_msg_in *in, struct sh_held *held,
+                      const struct sh_once_id *id, uint64_t cid, struct sh_store_rewrite *rewrite)
 {
     struct change_job *job = malloc(sizeof *job);
     struct sh_store_rewriting *rewriting;
+    if (job)
+        rewrite->old_out = &job->old;
     if (!job || sh_store_rewriting_begin(chunks->store, rewrite, &rewriting)) {
         free(job);
         return false;
@@ -149,30 +166,43 @@ static bool job_begin(struct sh_chunks *chunks, struct sh_msg_in *in, const stru
                                .id = *id,
                                .cid = cid,
                                .lid = rewrite->cid,
-                               .rewriting = rewriting};
-    sh_write_begin(&job->write, SH_LEVEL_ASYNC);
+                               .rewriting = rewriting,
+                               .held = held};
     in->state = job;
     in->goes_on = true;
     return true;
 }
 
-/* Does some pieces, and answers after the last. Cut short, nothing has been done. */
-static void job_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
+/* Does some pieces; false: it is to go on later. */
+static bool job_some(struct sh_chunks *chunks, struct change_job *job)
 {
-    struct change_job *job = in->state;
-    bool is_over = false;
-    for (unsigned i = 0; !in->is_ending && !is_over && i < PIECES_MOST; i++) {
-        is_over = sh_backup_rewriting_step(chunks->backup, &job->write, job->rewriting);
+    struct sh_write *write = sh_held_write(job->held);
+    for (unsigned i = 0; i < PIECES_MOST; i++) {
+        if (sh_backup_rewriting_step(chunks->backup, write, job->rewriting))
+            return true;
+        if (write && sh_write_was_refused(write))
+            return sh_chunks_gives_up(chunks, &job->refused_ns);
+        job->refused_ns = 0;
         if (sh_step_spent())
             break;
     }
-    if (!is_over && !in->is_ending)
+    return false;
+}
+
+/* Does some pieces, and answers after the last. Cut short, nothing has been done; so it is where there is no room for long. */
+static void job_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
+{
+    struct change_job *job = in->state;
+    if (!in->is_ending && !job_some(chunks, job))
         return;
     struct sh_once_result result = {.err = sh_store_rewriting_end(job->rewriting),
                                     .about = job->cid};
-    if (is_over) {
-        result_keep(chunks, in->type, &job->id, &result);
-        change_answer(chunks, in, job->lid, &result);
+    if (result.err == SHOAL_ECANCELED)
+        result.err = SHOAL_EBUSY;
+    result.value = result.err ? 0 : job->old;
+    if (!in->is_ending) {
+        result_keep(chunks, sh_chunks_form(in->type), &job->id, &result);
+        change_answer(chunks, in, job->held, job->lid, &result, true);
     }
     sh_holdings_leave(&chunks->holdings, job->entered);
     free(job);
@@ -189,44 +219,62 @@ static enum shoal_err change_check(struct sh_chunks *chunks, struct sh_msg_in *i
 {
     uint64_t cid = sh_get64(&in->payload);
     *cid_out = cid;
-    if (!change_read(in->type, &in->payload, rewrite_out))
+    if (!change_read(sh_chunks_form(in->type), &in->payload, rewrite_out))
         return SHOAL_EPROTO;
     enum shoal_err err = sh_chunks_own(chunks, cid, true, &rewrite_out->cid);
     return is_first ? err : SHOAL_OK;
 }
 
-/* Does it, or begins to, if it is large and its turn has come. */
+/* Does it for the first time, or begins to, if it is large and its turn has come. A small change of a chunk that turns out to be so large that it is logged
+ * in pieces (ELIMIT) waits for its turn, and is read once more then. */
+static void change_first(struct sh_chunks *chunks, struct sh_msg_in *in,
+                         const struct sh_once_id *id, uint64_t cid,
+                         struct sh_store_rewrite *rewrite, bool has_turn)
+{
+    sh_msg_type form = sh_chunks_form(in->type);
+    struct sh_once_result result = {.about = cid};
+    struct sh_held *held;
+    if (form == SH_CHUNKS_FILL_ONCE && sh_chunks_creates_refused(chunks)) {
+        sh_chunks_refuse(in, SHOAL_ENONODE, SH_CHUNKS_DRAINED_TEXT);
+        return;
+    }
+    if (!sh_held_begin(chunks->helds, in, &held))
+        return;
+    if (has_turn && job_begin(chunks, in, held, id, cid, rewrite))
+        return;
+    result.err = change_do(chunks, sh_held_write(held), form, cid, rewrite, &result.value);
+    if (result.err == SHOAL_ELIMIT && held && !has_turn) {
+        sh_held_drop(held);
+        sh_step_long();
+        in->goes_on = true;
+        return;
+    }
+    if (result.err == SHOAL_ELIMIT && held)
+        result.err = SHOAL_ENOMEM; /* for what it takes to do it in pieces */
+    result_keep(chunks, form, id, &result);
+    change_answer(chunks, in, held, rewrite->cid, &result, true);
+}
+
 static void change_begin(struct sh_chunks *chunks, struct sh_msg_in *in, bool has_turn)
 {
     struct sh_once_id id = {0};
     struct sh_once_result result = {.err = SHOAL_OK};
     struct sh_store_rewrite rewrite = {.kind = SH_STORE_PUT};
-    struct sh_write write;
     enum sh_once_state state = SH_ONCE_FIRST;
     uint64_t cid;
-    if (is_once(in->type))
+    if (is_once(sh_chunks_form(in->type)))
         state = sh_once_begin(chunks->once, in, &id, &result);
     if (state == SH_ONCE_REFUSED)
         return;
     bool is_first = state == SH_ONCE_FIRST;
     enum shoal_err err = change_check(chunks, in, is_first, &cid, &rewrite);
-    if (err != SHOAL_OK) {
+    if (err != SHOAL_OK)
         sh_chunks_refuse(in, err, NULL);
-        return;
-    }
-    if (is_first && in->type == SH_CHUNKS_FILL_ONCE && sh_chunks_creates_refused(chunks)) {
-        sh_chunks_refuse(in, SHOAL_ENONODE, SH_CHUNKS_DRAINED_TEXT);
-        return;
-    }
-    if (is_first && has_turn && job_begin(chunks, in, &id, cid, &rewrite))
-        return;
-    if (is_first) {
-        result.about = cid;
-        sh_write_begin(&write, SH_LEVEL_ASYNC);
-        result.err = change_do(chunks, &write, in->type, cid, &rewrite, &result.value);
-        result_keep(chunks, in->type, &id, &result);
-    }
-    change_answer(chunks, in, rewrite.cid, &result);
+    else if (is_first)
+        change_first(chunks, in, &id, cid, &rewrite, has_turn);
+    else
+        change_answer(chunks, in, NULL, sh_holdings_lid(sh_msg_nid(chunks->msg), (shoal_cid){cid}),
+                      &result, false);
 }
 
 /* A large one waits for its turn before anything is looked at, so that of two with the same number
@@ -241,23 +289,24 @@ static void on_change(void *arg, struct sh_msg_in *in)
         sh_step_long();
         in->goes_on = true;
     } else {
+        struct sh_reader before = in->payload;
         in->goes_on = false;
         if (!in->is_ending)
             change_begin(chunks, in, has_turn);
+        if (in->goes_on && !in->state)
+            in->payload = before;
     }
 }
 
 void sh_changes_register(struct sh_chunks *chunks)
 {
-    static const sh_msg_type types[] = {
+    static const sh_msg_type forms[] = {
         SH_CHUNKS_PUT,         SH_CHUNKS_REMOVE,        SH_CHUNKS_PUT_ONCE,
         SH_CHUNKS_REMOVE_ONCE, SH_CHUNKS_PUT_PART_ONCE, SH_CHUNKS_RESIZE_ONCE,
         SH_CHUNKS_PUT_IF_ONCE, SH_CHUNKS_PUT_HASH_ONCE, SH_CHUNKS_ADD_ONCE,
         SH_CHUNKS_FILL_ONCE,   SH_CHUNKS_FREE_ONCE,
     };
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        sh_msg_handler_set(chunks->msg, types[i], SH_MSG_INLINE, on_change, chunks);
-        sh_msg_prefetch_set(chunks->msg, types[i],
-                            is_once(types[i]) ? sh_chunks_prefetch_once : sh_chunks_prefetch);
-    }
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        sh_chunks_changes_set(chunks, forms[i], SH_MSG_INLINE, on_change,
+                              is_once(forms[i]) ? sh_chunks_prefetch_once : sh_chunks_prefetch);
 }

@@ -32,8 +32,8 @@ void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text
     sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
-void sh_chunks_refuse_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
-                            enum shoal_err err)
+void sh_chunks_refuse_store(struct sh_chunks *chunks, const struct sh_msg_in *in,
+                            struct sh_held *held, sh_lid lid, enum shoal_err err)
 {
     char text[200] = "";
     uint32_t size;
@@ -45,8 +45,17 @@ void sh_chunks_refuse_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_l
     } else if (err == SHOAL_ETOOBIG) {
         snprintf(text, sizeof text, "chunk_bytes_max on node %u is %u", sh_msg_nid(chunks->msg).v,
                  chunks->chunk_bytes_max);
+    } else if (err == SHOAL_ENOSPC) {
+        snprintf(text, sizeof text,
+                 "the log of node %u has no room for another zone of chunks: chunks that are there "
+                 "can be changed and removed",
+                 sh_msg_nid(chunks->msg).v);
+    } else if (err == SHOAL_EIO) {
+        snprintf(text, sizeof text,
+                 "the log of node %u is out of service: chunks can be read, and not changed",
+                 sh_msg_nid(chunks->msg).v);
     }
-    sh_chunks_refuse(in, err, text);
+    sh_answer_error(in, held, err, text);
 }
 
 /* --- Looking around ------------------------------------------------------------------------ */
@@ -88,15 +97,17 @@ static void run_ranges(struct sh_chunks *chunks, struct sh_msg_in *in)
     size_t count = 0;
     while (found && count < SH_CHUNKS_RANGES_MAX && range_next(chunks, self, &from, &found[count]))
         count++;
-    struct sh_out out;
+    struct sh_held *held = NULL;
+    struct sh_answer answer;
     if (!found) {
         sh_chunks_refuse(in, SHOAL_ENOMEM, NULL);
-    } else if (sh_msg_reply(in->msg, in->reply_to, in->type, count * 16, &out) == SHOAL_OK) {
+    } else if (sh_held_saw_all(chunks->helds, in, &held) &&
+               sh_answer_begin(in, held, count * 16, &answer)) {
         for (size_t i = 0; i < count; i++) {
-            sh_put64(&out.w, found[i].first.v);
-            sh_put64(&out.w, found[i].last.v);
+            sh_put64(answer.w, found[i].first.v);
+            sh_put64(answer.w, found[i].last.v);
         }
-        sh_msg_end(in->msg, &out);
+        sh_answer_end(in, &answer);
     }
     free(found);
 }
@@ -146,6 +157,42 @@ static void on_ranges(void *arg, struct sh_msg_in *in)
     sh_holdings_leave(&chunks->holdings, entered);
 }
 
+/* --- Waiting for disks --------------------------------------------------------------------- */
+
+static void on_sync(void *arg, struct sh_msg_in *in)
+{
+    struct sh_chunks *chunks = arg;
+    struct sh_held *held;
+    if (!sh_reader_done(&in->payload) || !sh_backup_is_on(chunks->backup)) {
+        bool is_well = sh_reader_done(&in->payload);
+        sh_chunks_refuse(in, is_well ? SHOAL_EINVAL : SHOAL_EPROTO,
+                         is_well ? "this node logs to no disk: see its option replicas" : NULL);
+    } else if (sh_held_begin(chunks->helds, in, &held)) {
+        sh_write_begin(sh_held_write(held), SH_LEVEL_DURABLE);
+        sh_backup_write_all(chunks->backup, sh_held_write(held));
+        sh_answer_ok(in, held);
+    }
+}
+
+bool sh_chunks_gives_up(const struct sh_chunks *chunks, uint64_t *since_inout)
+{
+    uint64_t now_ns = sh_now(&chunks->clock);
+    if (!*since_inout)
+        *since_inout = now_ns;
+    return now_ns - *since_inout >= SH_CHUNKS_ROOM_NS;
+}
+
+void sh_chunks_changes_set(struct sh_chunks *chunks, sh_msg_type form, enum sh_msg_mode mode,
+                           sh_msg_handler handler, sh_msg_prefetch prefetch)
+{
+    for (unsigned level = 0; level <= SH_CHUNKS_LEVELS; level++) {
+        sh_msg_type type = level ? SH_CHUNKS_AT(form, level - 1) : form;
+        sh_msg_handler_set(chunks->msg, type, mode, handler, chunks);
+        if (prefetch)
+            sh_msg_prefetch_set(chunks->msg, type, prefetch);
+    }
+}
+
 static const struct {
     sh_msg_type type;
     enum sh_msg_mode mode;
@@ -153,6 +200,7 @@ static const struct {
 } handlers[] = {
     {SH_CHUNKS_RANGES, SH_MSG_POOLED, on_ranges},
     {SH_CHUNKS_STATUS, SH_MSG_INLINE, on_status},
+    {SH_CHUNKS_SYNC, SH_MSG_INLINE, on_sync},
 };
 
 void sh_chunks_prefetch(void *arg, struct sh_bytes payload, unsigned round)
@@ -176,7 +224,11 @@ enum shoal_err sh_chunks_create(const struct sh_chunks_config *config,
     struct sh_chunks *chunks = calloc(1, sizeof *chunks);
     if (!chunks)
         return SHOAL_ENOMEM;
+    const struct sh_helds_config held = {
+        .msg = msg, .backup = config->backup, .level = config->level};
     enum shoal_err err = sh_once_create(msg, &(struct sh_once_config){0}, &chunks->once);
+    if (err == SHOAL_OK)
+        err = sh_helds_create(&held, &chunks->helds);
     if (err == SHOAL_OK)
         err = sh_holdings_init(&chunks->holdings);
     if (err != SHOAL_OK) {
@@ -186,6 +238,7 @@ enum shoal_err sh_chunks_create(const struct sh_chunks_config *config,
     chunks->msg = msg;
     chunks->store = config->store;
     chunks->backup = config->backup;
+    chunks->clock = config->clock;
     chunks->chunk_bytes_max = config->chunk_bytes_max;
     for (size_t i = 0; i < sizeof handlers / sizeof handlers[0]; i++)
         sh_msg_handler_set(msg, handlers[i].type, handlers[i].mode, handlers[i].handler, chunks);
@@ -208,6 +261,8 @@ void sh_chunks_destroy(struct sh_chunks *chunks)
     if (!chunks)
         return;
     sh_once_destroy(chunks->once);
+    sh_helds_destroy(chunks->helds);
+    free(chunks->medium);
     sh_holdings_destroy(&chunks->holdings);
     free(chunks);
 }
@@ -220,6 +275,11 @@ struct sh_holdings *sh_chunks_holdings(struct sh_chunks *chunks)
 const struct sh_once *sh_chunks_once(const struct sh_chunks *chunks)
 {
     return chunks->once;
+}
+
+struct sh_helds *sh_chunks_helds(struct sh_chunks *chunks)
+{
+    return chunks->helds;
 }
 
 void sh_chunks_creates_refuse(struct sh_chunks *chunks, bool refuses)

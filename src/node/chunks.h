@@ -14,6 +14,8 @@ struct sh_chunks_config {
     struct sh_store *store;   /* the chunks that are served */
     struct sh_backup *backup; /* of the store */
     uint32_t chunk_bytes_max; /* the store's, as errors name it */
+    enum sh_level level;      /* of requests that name none (node/held.h) */
+    struct sh_clock clock;    /* in use only where something is backed up */
 };
 
 /* Registers the handlers (all but STOP, LOG_LEVELS and PROMOTE) with msg, before its steps run. ENOMEM. */
@@ -26,10 +28,13 @@ typedef enum shoal_err (*sh_chunks_remover)(void *arg, struct sh_write *write, s
  * msg's steps run. */
 void sh_chunks_remover_set(struct sh_chunks *chunks, sh_chunks_remover remove, void *arg);
 /* What the node serves, for who moves chunks, and the results that it keeps. */
+struct sh_helds;
 struct sh_holdings;
 struct sh_once;
 struct sh_holdings *sh_chunks_holdings(struct sh_chunks *chunks);
 const struct sh_once *sh_chunks_once(const struct sh_chunks *chunks);
+/* For whoever else answers about chunks. */
+struct sh_helds *sh_chunks_helds(struct sh_chunks *chunks);
 /* Refuses to create chunks, with ENOTOWNER, so that clients ask another node: while it is drained.
  * Any thread. */
 void sh_chunks_creates_refuse(struct sh_chunks *chunks, bool refuses);

@@ -4,6 +4,7 @@
 
 #include "msg/once.h"
 #include "node/chunks.h"
+#include "node/held.h"
 #include "node/holdings.h"
 
 /* What is read up to this size is read once, into the stack; more goes straight to the ring. */
@@ -13,6 +14,10 @@ struct sh_chunks {
     struct sh_msg *msg;
     struct sh_store *store;
     struct sh_backup *backup;
+    struct sh_helds *helds;
+    struct sh_clock clock;
+    uint8_t *
+        medium; /* the transport step's: SH_STORE_PIECE_BYTES, where anything is backed up; NULL: not yet */
     struct sh_holdings holdings;
     _Atomic bool refuses_creates;
     _Atomic uint64_t misdirected; /* requests on chunks that are not here; relaxed: a counter */
@@ -29,12 +34,27 @@ SHOAL_NODISCARD enum shoal_err sh_chunks_own(struct sh_chunks *chunks, uint64_t 
                                              sh_lid *lid_out);
 /* Answers with an error; text may be NULL. */
 void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text);
-/* The same, and says, for people, what a size error or a full store is about. */
-void sh_chunks_refuse_store(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
-                            enum shoal_err err);
+/* The same, after the chunk was looked at, with the held answer, which may be NULL; says, for people, what a size error or a
+ * full store is about. */
+void sh_chunks_refuse_store(struct sh_chunks *chunks, const struct sh_msg_in *in,
+                            struct sh_held *held, sh_lid lid, enum shoal_err err);
+/* What came of a change, for its client: who has no room for it now is asked again. */
+static inline enum shoal_err sh_chunks_change_err(enum shoal_err err)
+{
+    return err == SHOAL_EAGAIN ? SHOAL_EBUSY : err;
+}
 /* For payloads that begin with a chunk's ID, or with the prefix of msg/once.h and that. */
 void sh_chunks_prefetch(void *arg, struct sh_bytes payload, unsigned round);
 void sh_chunks_prefetch_once(void *arg, struct sh_bytes payload, unsigned round);
+
+/* Sets the handler of a request that changes chunks, at each level. prefetch may be NULL. */
+void sh_chunks_changes_set(struct sh_chunks *chunks, sh_msg_type form, enum sh_msg_mode mode,
+                           sh_msg_handler handler, sh_msg_prefetch prefetch);
+
+/* Of what is done in pieces, for which a write has no room: whether it has been so for SH_CHUNKS_ROOM_NS, so that it is given up. *since_inout: 0
+ * where there was room the last time. */
+#define SH_CHUNKS_ROOM_NS UINT64_C(100000000)
+bool sh_chunks_gives_up(const struct sh_chunks *chunks, uint64_t *since_inout);
 
 /* create.c */
 #define SH_CHUNKS_NO_CREATES "this node has not joined yet, or is being drained"

@@ -30,7 +30,8 @@ struct create_job {
     unsigned entered;
     sh_lid *lids;
     struct sh_store_making *making; /* NULL: it has not begun */
-    struct sh_write write;
+    struct sh_held *held;           /* from when it begins to until it is answered */
+    uint64_t refused_ns;            /* since when there has been no room in a log; 0: there is */
     /* Once all are made: the IDs are looked at twice, to count the answer's runs of consecutive
      * ones, and to write them. */
     bool is_made;
@@ -63,20 +64,21 @@ static void run_put(struct sh_writer *w, shoal_nid self, const sh_lid *lids, siz
 }
 
 /* Answers a CREATE with the IDs. */
-static void create_answer(struct sh_msg *msg, struct sh_reply_to to, sh_msg_type type,
-                          shoal_nid self, const sh_lid *lids, size_t count)
+static void create_answer(const struct sh_msg_in *in, struct sh_held *held, const sh_lid *lids,
+                          size_t count)
 {
-    struct sh_out out;
-    if (sh_msg_reply(msg, to, type, runs_count(lids, 0, count) * RUN_BYTES, &out) != SHOAL_OK)
+    struct sh_answer answer;
+    shoal_nid self = sh_msg_nid(in->msg);
+    if (!sh_answer_begin(in, held, runs_count(lids, 0, count) * RUN_BYTES, &answer))
         return;
     for (size_t first = 0; first < count;) {
         size_t end = first + 1;
         while (end < count && !begins_run(lids, end))
             end++;
-        run_put(&out.w, self, lids, first, end);
+        run_put(answer.w, self, lids, first, end);
         first = end;
     }
-    sh_msg_end(msg, &out);
+    sh_answer_end(in, &answer);
 }
 
 static bool may_create(const struct sh_chunks *chunks)
@@ -85,20 +87,20 @@ static bool may_create(const struct sh_chunks *chunks)
 }
 
 /* Says why nothing was created. */
-static void create_refuse(struct sh_chunks *chunks, struct sh_msg *msg, struct sh_reply_to to,
-                          enum shoal_err err)
+static void create_refuse(struct sh_chunks *chunks, const struct sh_msg_in *in,
+                          struct sh_held *held, enum shoal_err err)
 {
-    struct sh_msg_in in = {.msg = msg, .type = SH_CHUNKS_CREATE, .reply_to = to};
     if (err == SHOAL_ENOTOWNER)
-        sh_chunks_refuse(&in, err, SH_CHUNKS_NO_CREATES);
+        sh_answer_error(in, held, err, SH_CHUNKS_NO_CREATES);
     else
-        sh_chunks_refuse_store(chunks, &in, (sh_lid){0}, err);
+        sh_chunks_refuse_store(chunks, in, held, (sh_lid){0}, err);
 }
 
 /* --- At once ------------------------------------------------------------------------------- */
 
-static enum shoal_err create_wished(struct sh_chunks *chunks, struct sh_reader *r,
-                                    struct sh_store_wish *wish, bool has_sizes, sh_lid *lids)
+static enum shoal_err create_wished(struct sh_chunks *chunks, struct sh_write *write,
+                                    struct sh_reader *r, struct sh_store_wish *wish, bool has_sizes,
+                                    sh_lid *lids)
 {
     uint32_t few[16];
     uint32_t *sizes = NULL;
@@ -112,26 +114,27 @@ static enum shoal_err create_wished(struct sh_chunks *chunks, struct sh_reader *
         wish->size = sh_get32(r);
     }
     wish->sizes = sizes;
-    struct sh_write write;
-    sh_write_begin(&write, SH_LEVEL_ASYNC);
-    enum shoal_err err = sh_backup_new_as(chunks->backup, &write, wish, lids, NULL);
+    enum shoal_err err = sh_backup_new_as(chunks->backup, write, wish, lids, NULL);
     if (sizes != few)
         free(sizes);
-    return err;
+    return sh_chunks_change_err(err);
 }
 
 static void create_at_once(struct sh_chunks *chunks, struct sh_msg_in *in,
                            struct sh_store_wish *wish, bool has_sizes)
 {
-    shoal_nid self = sh_msg_nid(chunks->msg);
     sh_lid few[16];
+    struct sh_held *held;
+    if (!sh_held_begin(chunks->helds, in, &held))
+        return;
     sh_lid *lids = wish->count <= 16 ? few : malloc(wish->count * sizeof *lids);
-    enum shoal_err err =
-        lids ? create_wished(chunks, &in->payload, wish, has_sizes, lids) : SHOAL_ENOMEM;
+    enum shoal_err err = SHOAL_ENOMEM;
+    if (lids)
+        err = create_wished(chunks, sh_held_write(held), &in->payload, wish, has_sizes, lids);
     if (err == SHOAL_OK)
-        create_answer(in->msg, in->reply_to, in->type, self, lids, wish->count);
+        create_answer(in, held, lids, wish->count);
     else
-        create_refuse(chunks, in->msg, in->reply_to, err);
+        create_refuse(chunks, in, held, err);
     if (lids != few)
         free(lids);
 }
@@ -141,6 +144,7 @@ static void create_at_once(struct sh_chunks *chunks, struct sh_msg_in *in,
 static void job_free(struct sh_chunks *chunks, struct create_job *create)
 {
     sh_holdings_leave(&chunks->holdings, create->entered);
+    sh_held_drop(create->held);
     sh_bulk_drop(create->answer);
     sh_scratch_give(chunks->msg, create->lids);
     sh_scratch_give(chunks->msg, create->sizes);
@@ -169,8 +173,8 @@ static bool answer_begin(struct create_job *create, const struct sh_msg_in *in)
     create->looked_at = 0;
     if (sh_bulk_open(in->msg, create->runs * RUN_BYTES, &create->answer) == SHOAL_OK)
         return false;
-    create_answer(in->msg, in->reply_to, in->type, sh_msg_nid(in->msg), create->lids,
-                  create->wish.count);
+    create_answer(in, create->held, create->lids, create->wish.count);
+    create->held = NULL;
     return true;
 }
 
@@ -195,20 +199,28 @@ static bool answer_some(struct create_job *create, const struct sh_msg_in *in)
     if (end < count)
         return false;
     run_put(w, self, create->lids, create->run_first, count);
-    sh_bulk_reply(create->answer, in->reply_to, in->type, false);
+    sh_answer_bulk(in, create->held, create->answer, create->runs * RUN_BYTES, false);
+    create->held = NULL;
     create->answer = NULL;
     return true;
 }
 
-/* Makes some chunks. True: there are no more to be made, or none are left of what failed. */
+/* Makes some chunks. True: there are no more to be made, or none are left of what failed. Where there is no room in
+ * the log for long, it fails. */
 static bool make_some(const struct sh_chunks *chunks, struct create_job *create)
 {
+    struct sh_write *write = sh_held_write(create->held);
     if (!may_create(chunks))
         sh_store_making_fail(create->making, SHOAL_ENOTOWNER);
     bool is_over = false;
     for (size_t done = 0; !is_over && done < ROUND_MOST; done += SOME) {
-        is_over = sh_backup_making_step(chunks->backup, &create->write, create->making, SOME);
-        if (sh_step_spent())
+        is_over = sh_backup_making_step(chunks->backup, write, create->making, SOME);
+        bool was_refused = !is_over && write && sh_write_was_refused(write);
+        if (!was_refused)
+            create->refused_ns = 0;
+        else if (sh_chunks_gives_up(chunks, &create->refused_ns))
+            sh_store_making_fail(create->making, SHOAL_EBUSY);
+        if (was_refused || sh_step_spent())
             break;
     }
     return is_over;
@@ -225,14 +237,18 @@ static bool job_run(struct sh_chunks *chunks, struct create_job *create, struct 
         return answer_some(create, in);
     enum shoal_err err = SHOAL_OK;
     if (!create->making) {
+        if (!sh_held_begin(chunks->helds, in, &create->held))
+            return true;
         err = job_begin(chunks, create);
     } else if (make_some(chunks, create)) {
         err = sh_store_making_end(create->making);
         create->is_made = err == SHOAL_OK;
     }
-    if (err != SHOAL_OK)
-        create_refuse(chunks, in->msg, in->reply_to, err);
-    return err != SHOAL_OK;
+    if (err == SHOAL_OK)
+        return false;
+    create_refuse(chunks, in, create->held, err);
+    create->held = NULL;
+    return true;
 }
 
 /* The node ends, and its store with it. */
@@ -241,7 +257,8 @@ static void job_end(const struct sh_chunks *chunks, struct create_job *create)
     if (!create->making || create->is_made)
         return;
     sh_store_making_fail(create->making, SHOAL_ESTOPPED);
-    while (!sh_backup_making_step(chunks->backup, &create->write, create->making, ROUND_MOST))
+    while (!sh_backup_making_step(chunks->backup, sh_held_write(create->held), create->making,
+                                  ROUND_MOST))
         continue;
     enum shoal_err err = sh_store_making_end(create->making);
     SH_DEBUG("node", "a create of many chunks was ended", SH_ERR(err));
@@ -258,7 +275,7 @@ static struct create_job *job_make(struct sh_chunks *chunks, struct sh_msg_in *i
         sh_scratch_give(chunks->msg, sizes);
         sh_scratch_give(chunks->msg, lids);
         free(create);
-        create_refuse(chunks, in->msg, in->reply_to, SHOAL_ENOMEM);
+        create_refuse(chunks, in, NULL, SHOAL_ENOMEM);
         return NULL;
     }
     *create = (struct create_job){.wish = *wish,
@@ -357,24 +374,28 @@ struct once_job {
     struct sh_store_wish wish;
     sh_lid lid;
     struct sh_store_making *making;
-    struct sh_write write;
+    struct sh_held *held;
+    uint64_t refused_ns; /* as of a create_job */
 };
 
-/* Keeps what came of it, and answers. */
-static void once_answer(struct sh_chunks *chunks, struct sh_msg_in *in, const struct sh_once_id *id,
-                        const struct sh_once_result *result, bool is_first)
+/* Keeps what came of it, and answers. What was refused for the moment is asked for again under the same number. */
+static void once_answer(struct sh_chunks *chunks, struct sh_msg_in *in, struct sh_held *held,
+                        const struct sh_once_id *id, const struct sh_once_result *result,
+                        bool is_first)
 {
-    if (is_first)
+    if (is_first && result->err != SHOAL_EBUSY)
         sh_once_end(chunks->once, id, result);
+    /* What the first one made may not be logged yet. */
+    if (!is_first && !sh_held_saw(chunks->helds, in, (sh_lid){result->value}, &held))
+        return;
     if (result->err == SHOAL_OK)
-        create_answer(in->msg, in->reply_to, in->type, sh_msg_nid(chunks->msg),
-                      &(sh_lid){result->value}, 1);
+        create_answer(in, held, &(sh_lid){result->value}, 1);
     else
-        sh_chunks_refuse_store(chunks, in, (sh_lid){0}, result->err);
+        sh_chunks_refuse_store(chunks, in, held, (sh_lid){0}, result->err);
 }
 
-/* False: it can't be begun, as *err_out says. */
-static bool once_job_begin(struct sh_chunks *chunks, struct sh_msg_in *in,
+/* Takes the held answer. False: it can't be begun, as *err_out says. */
+static bool once_job_begin(struct sh_chunks *chunks, struct sh_msg_in *in, struct sh_held *held,
                            const struct sh_once_id *id, uint32_t size, enum shoal_err *err_out)
 {
     struct once_job *job = malloc(sizeof *job);
@@ -382,14 +403,13 @@ static bool once_job_begin(struct sh_chunks *chunks, struct sh_msg_in *in,
         *err_out = SHOAL_ENOMEM;
         return false;
     }
-    *job = (struct once_job){.id = *id, .wish = {.size = size, .count = 1}};
+    *job = (struct once_job){.id = *id, .wish = {.size = size, .count = 1}, .held = held};
     *err_out = sh_store_making_begin(chunks->store, &job->wish, &job->lid, &job->making);
     if (*err_out) {
         free(job);
         return false;
     }
     job->entered = sh_holdings_enter(&chunks->holdings);
-    sh_write_begin(&job->write, SH_LEVEL_ASYNC);
     in->state = job;
     in->goes_on = true;
     return true;
@@ -398,12 +418,16 @@ static bool once_job_begin(struct sh_chunks *chunks, struct sh_msg_in *in,
 static void once_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
 {
     struct once_job *job = in->state;
+    struct sh_write *write = sh_held_write(job->held);
     bool is_over = false;
     if (in->is_ending)
         sh_store_making_fail(job->making, SHOAL_ESTOPPED);
     for (size_t done = 0; !is_over && (in->is_ending || done < ROUND_MOST); done += SOME) {
-        is_over = sh_backup_making_step(chunks->backup, &job->write, job->making, SOME);
-        if (sh_step_spent() && !in->is_ending)
+        is_over = sh_backup_making_step(chunks->backup, write, job->making, SOME);
+        bool was_refused = !is_over && write && sh_write_was_refused(write);
+        if (was_refused && sh_chunks_gives_up(chunks, &job->refused_ns))
+            sh_store_making_fail(job->making, SHOAL_EBUSY);
+        if ((was_refused || sh_step_spent()) && !in->is_ending)
             break;
     }
     if (!is_over)
@@ -412,11 +436,29 @@ static void once_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
     if (result.err == SHOAL_OK)
         result.value = job->lid.v;
     if (!in->is_ending)
-        once_answer(chunks, in, &job->id, &result, true);
+        once_answer(chunks, in, job->held, &job->id, &result, true);
     sh_holdings_leave(&chunks->holdings, job->entered);
     free(job);
     in->state = NULL;
     in->goes_on = false;
+}
+
+static void once_first(struct sh_chunks *chunks, struct sh_msg_in *in, const struct sh_once_id *id,
+                       uint32_t size, bool has_turn)
+{
+    struct sh_once_result result = {.err = SHOAL_OK};
+    struct sh_held *held;
+    sh_lid lid;
+    if (!sh_held_begin(chunks->helds, in, &held))
+        return;
+    if (has_turn && once_job_begin(chunks, in, held, id, size, &result.err))
+        return;
+    if (!has_turn)
+        result.err = sh_chunks_change_err(
+            sh_backup_new_many(chunks->backup, sh_held_write(held), size, 1, &lid));
+    if (result.err == SHOAL_OK)
+        result.value = lid.v;
+    once_answer(chunks, in, held, id, &result, true);
 }
 
 static void once_begin(struct sh_chunks *chunks, struct sh_msg_in *in, bool has_turn)
@@ -428,23 +470,13 @@ static void once_begin(struct sh_chunks *chunks, struct sh_msg_in *in, bool has_
         return;
     uint32_t size = sh_get32(&in->payload);
     bool is_well = sh_reader_done(&in->payload), is_first = state == SH_ONCE_FIRST;
-    if (!is_well || (is_first && !may_create(chunks))) {
+    if (!is_well || (is_first && !may_create(chunks)))
         sh_chunks_refuse(in, is_well ? SHOAL_ENOTOWNER : SHOAL_EPROTO,
                          is_well ? SH_CHUNKS_NO_CREATES : NULL);
-        return;
-    }
-    if (is_first && has_turn) {
-        if (once_job_begin(chunks, in, &id, size, &result.err))
-            return;
-    } else if (is_first) {
-        sh_lid lid;
-        struct sh_write write;
-        sh_write_begin(&write, SH_LEVEL_ASYNC);
-        result.err = sh_backup_new_many(chunks->backup, &write, size, 1, &lid);
-        if (result.err == SHOAL_OK)
-            result.value = lid.v;
-    }
-    once_answer(chunks, in, &id, &result, is_first);
+    else if (is_first)
+        once_first(chunks, in, &id, size, has_turn);
+    else
+        once_answer(chunks, in, NULL, &id, &result, false);
 }
 
 /* A large one waits for its turn before its number is looked up: of two with the same number, the
@@ -469,6 +501,6 @@ static void on_create_once(void *arg, struct sh_msg_in *in)
 
 void sh_create_register(struct sh_chunks *chunks)
 {
-    sh_msg_handler_set(chunks->msg, SH_CHUNKS_CREATE, SH_MSG_INLINE, on_create, chunks);
-    sh_msg_handler_set(chunks->msg, SH_CHUNKS_CREATE_ONCE, SH_MSG_INLINE, on_create_once, chunks);
+    sh_chunks_changes_set(chunks, SH_CHUNKS_CREATE, SH_MSG_INLINE, on_create, NULL);
+    sh_chunks_changes_set(chunks, SH_CHUNKS_CREATE_ONCE, SH_MSG_INLINE, on_create_once, NULL);
 }

@@ -4,11 +4,13 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "node/held.h"
 #include "node/node_int.h"
 #include "node/steps.h"
 
 #define DETAIL_BYTES SH_NODE_DETAIL_BYTES
 #define LEASE_WAIT_NS UINT64_C(5000000000)
+#define LOG_WAIT_NS UINT64_C(10000000000)
 #define LOOK_NS 2000000
 
 /* --- Promotion ----------------------------------------------------------------------------- */
@@ -199,6 +201,30 @@ static bool drained(struct sh_node_run *node)
     return sh_msg_drained(node->msg);
 }
 
+/* Nobody asks any more, once it has left. */
+static bool answers_are_sent(struct sh_node_run *node)
+{
+    return sh_helds_count(sh_chunks_helds(node->chunks)) == 0;
+}
+
+static bool log_is_synced(struct sh_node_run *node)
+{
+    return sh_logs_is_synced(node->logs);
+}
+
+/* What is changed is on the disk before the process ends. */
+static void log_end(struct sh_node_run *node)
+{
+    if (!node->logs || !sh_logs_is_open(node->logs))
+        return;
+    sh_logs_sync_begin(node->logs);
+    sh_crew_wake(node->crew, 0);
+    wait_for(node, log_is_synced, LOG_WAIT_NS);
+    if (!log_is_synced(node))
+        SH_WARN("node", "the log is not synced after 10 s: what was written last may be lost");
+    wait_for(node, answers_are_sent, LEASE_WAIT_NS);
+}
+
 enum shoal_err sh_node_wait_stopped(struct sh_node_run *node)
 {
     while (!atomic_load(&node->is_stopping) && !has_crashed(node))
@@ -211,6 +237,7 @@ enum shoal_err sh_node_wait_stopped(struct sh_node_run *node)
         sh_crew_wake(node->crew, 0);
         wait_for(node, left, node->options->failure_ns + UINT64_C(1000000000));
     }
+    log_end(node);
     wait_for(node, drained, UINT64_C(1000000000));
     sh_crew_stop(node->crew);
     node->is_started = false;

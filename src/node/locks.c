@@ -55,24 +55,55 @@ static uint64_t left_ns(uint64_t deadline_ns, uint64_t now_ns)
     return deadline_ns > now_ns ? deadline_ns - now_ns : 0;
 }
 
+static void answer_put(struct sh_writer *w, enum shoal_err err, const struct sh_lease *other,
+                       uint64_t left)
+{
+    sh_put16(w, (uint16_t)err);
+    sh_put8(w, (uint8_t)other->mode);
+    sh_put16(w, other->owner.nid.v);
+    sh_put64(w, other->owner.token);
+    sh_put64(w, left);
+}
+
+/* Whether the answer tells whether there is the chunk, and that may yet be undone: then it is given later, to whoever hears it. */
+static bool answer_held(struct sh_locks *locks, const struct sh_msg_in *in, shoal_cid cid,
+                        enum shoal_err err)
+{
+    const struct sh_lease nobody = {0};
+    struct sh_held *held = NULL;
+    struct sh_answer answer;
+    if (!locks->config.helds || in->type != SH_LOCKS_LOCK ||
+        (err != SHOAL_OK && err != SHOAL_ENOCHUNK))
+        return false;
+    sh_lid lid = sh_holdings_lid(sh_msg_nid(locks->config.msg), cid);
+    if (!sh_held_saw(locks->config.helds, in, lid, &held))
+        return true;
+    if (!held)
+        return false;
+    if (sh_answer_begin(in, held, SH_LOCKS_ANSWER_BYTES, &answer)) {
+        answer_put(answer.w, err, &nobody, 0);
+        sh_answer_end(in, &answer);
+    }
+    return true;
+}
+
 /* Answers a request, now or when its wait is over. ECONNLOST: nobody is there to hear it. */
 static enum shoal_err answer(struct sh_locks *locks, struct sh_reply_to to, sh_msg_type type,
                              shoal_cid cid, struct sh_lease_owner owner, enum shoal_err err)
 {
+    const struct sh_msg_in in = {.msg = locks->config.msg, .type = type, .reply_to = to};
     struct sh_lease other = {0};
     struct sh_out out;
     uint64_t left = 0;
     bool is_refused = err == SHOAL_EBUSY || err == SHOAL_ETIMEOUT;
+    if (answer_held(locks, &in, cid, err))
+        return SHOAL_OK;
     if (is_refused && in_the_way(locks, cid, owner, &other))
         left = left_ns(other.deadline_ns, sh_now(&locks->config.clock));
     enum shoal_err sent = sh_msg_reply(locks->config.msg, to, type, SH_LOCKS_ANSWER_BYTES, &out);
     if (sent != SHOAL_OK)
         return sent;
-    sh_put16(&out.w, (uint16_t)err);
-    sh_put8(&out.w, (uint8_t)other.mode);
-    sh_put16(&out.w, other.owner.nid.v);
-    sh_put64(&out.w, other.owner.token);
-    sh_put64(&out.w, left);
+    answer_put(&out.w, err, &other, left);
     sh_msg_end(locks->config.msg, &out);
     return SHOAL_OK;
 }

@@ -16,6 +16,7 @@
 #include "cluster/view.h"
 #include "env/env.h"
 #include "msg/msg.h"
+#include "node/held.h"
 #include "node/holdings.h"
 #include "proto/locks.h"
 #include "store/leases.h"
@@ -27,6 +28,7 @@ struct sh_locks_config {
     struct sh_msg *msg;       /* kept, as is the store */
     struct sh_store *store;   /* the chunks that can be locked */
     struct sh_backup *backup; /* of the store; kept */
+    struct sh_helds *helds;   /* kept; answers that wait. NULL: nothing is backed up */
     /* Kept; which of them are here. NULL: all that the node created. */
     struct sh_holdings *holdings;
     struct sh_clock clock;

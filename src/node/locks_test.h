@@ -125,7 +125,9 @@ static inline void rig_meet(struct rig *rig, unsigned who)
     rig_settle(rig);
 }
 
-static inline void rig_open(struct rig *rig, uint32_t waiters_max)
+/* backed: of a node whose chunks are backed up, but for the store. */
+static inline void rig_open_backed(struct rig *rig, uint32_t waiters_max,
+                                   struct sh_backup_config backed)
 {
     const char *bad;
     size_t bad_size;
@@ -138,17 +140,21 @@ static inline void rig_open(struct rig *rig, uint32_t waiters_max)
     rig_end_open(rig, &rig->askers[RIG_CLIENT], 0);
     err = sh_store_create(&stored, &rig->store);
     SH_ASSERT(err == SHOAL_OK);
-    err = sh_backup_create(&(struct sh_backup_config){.store = rig->store}, &rig->backup);
+    backed.store = rig->store;
+    err = sh_backup_create(&backed, &rig->backup);
     SH_ASSERT(err == SHOAL_OK);
     struct sh_chunks_config served = {.msg = rig->node.msg,
                                       .store = rig->store,
                                       .backup = rig->backup,
-                                      .chunk_bytes_max = stored.chunk_bytes_max};
+                                      .chunk_bytes_max = stored.chunk_bytes_max,
+                                      .level = SH_LEVEL_REPLICATED,
+                                      .clock = sh_memwire_env(&rig->node.memwire).clock};
     err = sh_chunks_create(&served, &rig->chunks);
     SH_ASSERT(err == SHOAL_OK);
     struct sh_locks_config config = {.msg = rig->node.msg,
                                      .store = rig->store,
                                      .backup = rig->backup,
+                                     .helds = sh_chunks_helds(rig->chunks),
                                      .clock = sh_memwire_env(&rig->node.memwire).clock,
                                      .locks_max = 1000,
                                      .waiters_max = waiters_max,
@@ -159,6 +165,11 @@ static inline void rig_open(struct rig *rig, uint32_t waiters_max)
     rig->step = sh_locks_step(rig->locks);
     for (unsigned i = 0; i < RIG_ASKERS; i++)
         rig_meet(rig, i);
+}
+
+static inline void rig_open(struct rig *rig, uint32_t waiters_max)
+{
+    rig_open_backed(rig, waiters_max, (struct sh_backup_config){0});
 }
 
 static inline void rig_close(struct rig *rig)

@@ -36,10 +36,14 @@ struct multi {
     struct sh_writer *w;  /* of it */
     /* An operation on a large chunk, which is not over. */
     bool is_large;
-    uint8_t *head; /* of its part of a get's answer */
+    bool is_refused; /* too many answers are held: it was answered */
+    uint8_t *head;   /* of its part of a get's answer */
     struct sh_store_reading reading;
     struct sh_store_rewriting *rewriting;
-    struct sh_write write; /* all its changes */
+    sh_lid lid;          /* of its chunk */
+    uint64_t refused_ns; /* since when there has been no room in a log for it; 0: there is */
+    struct sh_held
+        *held; /* of all its changes, or of what it has seen; NULL: there is nothing to wait for */
 };
 
 /* --- Gets ---------------------------------------------------------------------------------- */
@@ -84,7 +88,8 @@ static void get_some(struct sh_chunks *chunks, struct multi *multi, struct sh_ms
     struct sh_store_op ops[MULTI_AT_ONCE];
     uint8_t *heads[MULTI_AT_ONCE];
     uint32_t expected[MULTI_AT_ONCE];
-    size_t ops_count = 0, looked = 0, bytes = 0;
+    shoal_cid seen[MULTI_AT_ONCE];
+    size_t ops_count = 0, looked = 0, bytes = 0, seen_count = 0;
     shoal_nid self = sh_msg_nid(chunks->msg);
     for (; looked < MULTI_AT_ONCE && multi->done < multi->count; looked++) {
         uint32_t size = multi->sizes[multi->done];
@@ -99,6 +104,8 @@ static void get_some(struct sh_chunks *chunks, struct multi *multi, struct sh_ms
         SH_ASSERT(head != NULL);
         sh_store16(head, (uint16_t)err);
         sh_store32(head + 2, size >= SIZE_MOVING ? 0 : size);
+        if (err == SHOAL_OK || err == SHOAL_ESIZE)
+            seen[seen_count++] = sh_holdings_lid(self, cid);
         if (err != SHOAL_OK)
             continue;
         void *data = sh_writer_take(multi->w, size);
@@ -120,34 +127,50 @@ static void get_some(struct sh_chunks *chunks, struct multi *multi, struct sh_ms
         if (ops[i].err != SHOAL_OK || ops[i].size != expected[i])
             got_nothing(heads[i], ops[i].data, expected[i]);
     }
+    for (size_t i = 0; i < seen_count && !multi->is_refused; i++)
+        multi->is_refused = !sh_held_saw(chunks->helds, in, seen[i], &multi->held);
 }
 
 /* --- Changes ------------------------------------------------------------------------------- */
 
 /* The next put or resize. */
-static void op_read(sh_msg_type type, struct sh_reader *r, uint64_t *cid_out,
+static void op_read(sh_msg_type form, struct sh_reader *r, uint64_t *cid_out,
                     struct sh_store_op *op_out)
 {
     *cid_out = sh_get64(r);
     op_out->size = sh_get32(r);
     op_out->data = NULL;
-    if (type == SH_CHUNKS_MULTI_PUT)
+    if (form == SH_CHUNKS_MULTI_PUT)
         op_out->data = (void *)(uintptr_t)sh_reader_take(r, op_out->size);
 }
 
 /* Begins with a put or resize of a large chunk. False: out of memory. */
-static bool large_begin(struct sh_chunks *chunks, struct multi *multi, sh_msg_type type,
+static bool large_begin(struct sh_chunks *chunks, struct multi *multi, sh_msg_type form,
                         const struct sh_store_op *op)
 {
-    bool is_put = type == SH_CHUNKS_MULTI_PUT;
+    bool is_put = form == SH_CHUNKS_MULTI_PUT;
     struct sh_store_rewrite rewrite = {
         .kind = is_put ? SH_STORE_PUT : SH_STORE_RESIZE, .cid = op->lid, .size = op->size};
     if (is_put)
         rewrite.data = sh_bytes_make(op->data, op->size);
     if (sh_store_rewriting_begin(chunks->store, &rewrite, &multi->rewriting))
         return false;
+    multi->lid = op->lid;
     multi->is_large = true;
     return true;
+}
+
+/* Writes what came of a change of a chunk that is here. Of one that was not made it tells what the chunk is. */
+static void change_put(struct sh_chunks *chunks, struct multi *multi, const struct sh_msg_in *in,
+                       sh_lid lid, enum shoal_err err)
+{
+    if (err == SHOAL_ELIMIT && multi->held)
+        err = SHOAL_ENOMEM; /* of a large one: for what it takes to do it in pieces */
+    if (err != SHOAL_OK) {
+        bool is_held = sh_held_saw(chunks->helds, in, lid, &multi->held);
+        SH_ASSERT(is_held); /* it was begun for the changes */
+    }
+    sh_put16(multi->w, (uint16_t)sh_chunks_change_err(err));
 }
 
 /* Puts or resizes some chunks, or begins with a large one. */
@@ -156,28 +179,36 @@ static void change_some(struct sh_chunks *chunks, struct multi *multi, struct sh
     struct sh_store_op ops[MULTI_AT_ONCE];
     enum shoal_err owns[MULTI_AT_ONCE];
     size_t looked = 0, mine = 0, bytes = 0, next = 0;
+    sh_msg_type form = sh_chunks_form(in->type);
+    struct sh_write *write = sh_held_write(multi->held);
     for (; looked < MULTI_AT_ONCE && multi->done < multi->count; looked++) {
         struct sh_reader r = in->payload;
         struct sh_store_op *op = &ops[mine];
         uint64_t cid;
-        op_read(in->type, &r, &cid, op);
+        op_read(form, &r, &cid, op);
         bool is_large = op->size > SH_STORE_PIECE_BYTES;
         if (looked > 0 && bytes + op->size > SH_STORE_PIECE_BYTES)
             break;
         in->payload = r;
         multi->done++;
         owns[looked] = sh_chunks_own(chunks, cid, true, &op->lid);
-        if (owns[looked] == SHOAL_OK && is_large && large_begin(chunks, multi, in->type, op))
+        if (owns[looked] == SHOAL_OK && is_large && large_begin(chunks, multi, form, op))
             return; /* it is the first */
         mine += owns[looked] == SHOAL_OK;
         bytes += op->size;
     }
-    if (in->type == SH_CHUNKS_MULTI_PUT)
-        (void)sh_backup_put_multi(chunks->backup, &multi->write, ops, mine);
+    if (form == SH_CHUNKS_MULTI_PUT)
+        (void)sh_backup_put_multi(chunks->backup, write, ops, mine);
     else
-        (void)sh_backup_resize_multi(chunks->backup, &multi->write, ops, mine);
-    for (size_t i = 0; i < looked; i++)
-        sh_put16(multi->w, (uint16_t)(owns[i] == SHOAL_OK ? ops[next++].err : owns[i]));
+        (void)sh_backup_resize_multi(chunks->backup, write, ops, mine);
+    for (size_t i = 0; i < looked; i++) {
+        if (owns[i] != SHOAL_OK) {
+            sh_put16(multi->w, (uint16_t)owns[i]);
+            continue;
+        }
+        change_put(chunks, multi, in, ops[next].lid, ops[next].err);
+        next++;
+    }
 }
 
 static void remove_some(struct sh_chunks *chunks, struct multi *multi, struct sh_msg_in *in)
@@ -187,53 +218,72 @@ static void remove_some(struct sh_chunks *chunks, struct multi *multi, struct sh
         uint64_t cid = sh_get64(&in->payload);
         enum shoal_err err = sh_chunks_own(chunks, cid, true, &lid);
         if (err == SHOAL_OK)
-            err = sh_chunks_remove_one(chunks, &multi->write, cid, lid);
-        sh_put16(multi->w, (uint16_t)err);
+            change_put(chunks, multi, in, lid,
+                       sh_chunks_remove_one(chunks, sh_held_write(multi->held), cid, lid));
+        else
+            sh_put16(multi->w, (uint16_t)err);
         multi->done++;
     }
 }
 
 /* --- All of them --------------------------------------------------------------------------- */
 
+/* Goes on with a put or resize of a large chunk; false: it is not over. Where there is no room in the log for
+ * long, it is given up. */
+static bool rewriting_some(struct sh_chunks *chunks, struct multi *multi,
+                           const struct sh_msg_in *in)
+{
+    struct sh_write *write = sh_held_write(multi->held);
+    bool is_over = sh_backup_rewriting_step(chunks->backup, write, multi->rewriting);
+    bool was_refused = !is_over && write && sh_write_was_refused(write);
+    if (!was_refused)
+        multi->refused_ns = 0;
+    if (!is_over && !(was_refused && sh_chunks_gives_up(chunks, &multi->refused_ns)))
+        return false;
+    enum shoal_err err = sh_store_rewriting_end(multi->rewriting);
+    change_put(chunks, multi, in, multi->lid, err == SHOAL_ECANCELED ? SHOAL_EBUSY : err);
+    multi->rewriting = NULL;
+    return true;
+}
+
 /* Goes on with a large chunk. */
-static void large_some(struct sh_chunks *chunks, struct multi *multi)
+static void large_some(struct sh_chunks *chunks, struct multi *multi, const struct sh_msg_in *in)
 {
     enum shoal_err err;
-    if (!multi->rewriting) {
-        if (!sh_store_reading_step(chunks->store, &multi->reading, &err))
-            return;
-        if (err != SHOAL_OK)
-            got_nothing(multi->head, multi->reading.into, multi->reading.size);
-    } else {
-        if (!sh_backup_rewriting_step(chunks->backup, &multi->write, multi->rewriting))
-            return;
-        sh_put16(multi->w, (uint16_t)sh_store_rewriting_end(multi->rewriting));
-        multi->rewriting = NULL;
+    if (multi->rewriting) {
+        multi->is_large = !rewriting_some(chunks, multi, in);
+        return;
     }
+    if (!sh_store_reading_step(chunks->store, &multi->reading, &err))
+        return;
+    if (err != SHOAL_OK)
+        got_nothing(multi->head, multi->reading.into, multi->reading.size);
+    multi->is_refused = !sh_held_saw(chunks->helds, in, multi->reading.cid, &multi->held);
     multi->is_large = false;
 }
 
 static void work_some(struct sh_chunks *chunks, struct multi *multi, struct sh_msg_in *in)
 {
+    sh_msg_type form = sh_chunks_form(in->type);
     if (multi->is_large)
-        large_some(chunks, multi);
-    else if (in->type == SH_CHUNKS_MULTI_GET)
+        large_some(chunks, multi, in);
+    else if (form == SH_CHUNKS_MULTI_GET)
         get_some(chunks, multi, in);
-    else if (in->type == SH_CHUNKS_MULTI_REMOVE)
+    else if (form == SH_CHUNKS_MULTI_REMOVE)
         remove_some(chunks, multi, in);
     else
         change_some(chunks, multi, in);
 }
 
 /* How many bytes an operation takes in a request. */
-static size_t op_bytes(sh_msg_type type)
+static size_t op_bytes(sh_msg_type form)
 {
-    return type == SH_CHUNKS_MULTI_REMOVE ? 8 : 12;
+    return form == SH_CHUNKS_MULTI_REMOVE ? 8 : 12;
 }
 
-static const char *shape_of(sh_msg_type type)
+static const char *shape_of(sh_msg_type form)
 {
-    switch (type) {
+    switch (form) {
     case SH_CHUNKS_MULTI_GET:
         return "a multi-get is chunk IDs and rooms, 12 bytes each";
     case SH_CHUNKS_MULTI_PUT:
@@ -246,13 +296,13 @@ static const char *shape_of(sh_msg_type type)
 }
 
 /* Counts operations; those of one size, all at once. False: the request is malformed. */
-static bool count_some(struct multi *multi, sh_msg_type type)
+static bool count_some(struct multi *multi, sh_msg_type form)
 {
-    if (type != SH_CHUNKS_MULTI_PUT) {
+    if (form != SH_CHUNKS_MULTI_PUT) {
         size_t left = sh_reader_left(&multi->r);
-        multi->count = left / op_bytes(type);
+        multi->count = left / op_bytes(form);
         (void)sh_reader_take(&multi->r, left);
-        return left % op_bytes(type) == 0 && multi->count <= SH_CHUNKS_MANY_MAX;
+        return left % op_bytes(form) == 0 && multi->count <= SH_CHUNKS_MANY_MAX;
     }
     for (unsigned i = 0; i < LOOKS_AT_ONCE && sh_reader_left(&multi->r) > 0; i++) {
         sh_get64(&multi->r);
@@ -294,10 +344,11 @@ static bool piece(struct sh_chunks *chunks, struct multi *multi, struct sh_msg_i
 {
     enum shoal_err err = SHOAL_OK;
     const char *text = NULL;
+    sh_msg_type form = sh_chunks_form(in->type);
     if (multi->phase == COUNT) {
-        if (!count_some(multi, in->type)) {
+        if (!count_some(multi, form)) {
             err = SHOAL_EPROTO;
-            text = shape_of(in->type);
+            text = shape_of(form);
         } else if (sh_reader_left(&multi->r) == 0) {
             err = size_begin(multi, in);
         }
@@ -309,10 +360,13 @@ static bool piece(struct sh_chunks *chunks, struct multi *multi, struct sh_msg_i
             text = "the answer would be too large: ask for fewer chunks at once";
     } else {
         work_some(chunks, multi, in);
+        if (multi->is_refused)
+            return true;
         if (multi->done < multi->count || multi->is_large)
             return false;
-        sh_bulk_reply(multi->bulk, in->reply_to, in->type, in->type == SH_CHUNKS_MULTI_GET);
+        sh_answer_bulk(in, multi->held, multi->bulk, multi->bytes, form == SH_CHUNKS_MULTI_GET);
         multi->bulk = NULL;
+        multi->held = NULL;
         return true;
     }
     if (err != SHOAL_OK)
@@ -322,14 +376,17 @@ static bool piece(struct sh_chunks *chunks, struct multi *multi, struct sh_msg_i
 
 static struct multi *multi_begin(struct sh_chunks *chunks, struct sh_msg_in *in)
 {
+    struct sh_held *held = NULL;
+    if (in->type != SH_CHUNKS_MULTI_GET && !sh_held_begin(chunks->helds, in, &held))
+        return NULL;
     struct multi *multi = calloc(1, sizeof *multi);
     if (!multi) {
-        sh_chunks_refuse(in, SHOAL_ENOMEM, NULL);
+        sh_answer_error(in, held, SHOAL_ENOMEM, NULL);
         return NULL;
     }
     multi->entered = sh_holdings_enter(&chunks->holdings);
     multi->r = in->payload;
-    sh_write_begin(&multi->write, SH_LEVEL_ASYNC);
+    multi->held = held;
     return multi;
 }
 
@@ -338,6 +395,7 @@ static void multi_end(struct sh_chunks *chunks, struct multi *multi)
     if (multi->rewriting)
         (void)!sh_store_rewriting_end(multi->rewriting);
     sh_holdings_leave(&chunks->holdings, multi->entered);
+    sh_held_drop(multi->held);
     sh_bulk_drop(multi->bulk);
     free(multi->sizes);
     free(multi);
@@ -361,8 +419,9 @@ static void on_multi(void *arg, struct sh_msg_in *in)
 
 void sh_multi_register(struct sh_chunks *chunks)
 {
-    static const sh_msg_type types[] = {SH_CHUNKS_MULTI_GET, SH_CHUNKS_MULTI_PUT,
-                                        SH_CHUNKS_MULTI_REMOVE, SH_CHUNKS_MULTI_RESIZE};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        sh_msg_handler_set(chunks->msg, types[i], SH_MSG_POOLED, on_multi, chunks);
+    static const sh_msg_type forms[] = {SH_CHUNKS_MULTI_PUT, SH_CHUNKS_MULTI_REMOVE,
+                                        SH_CHUNKS_MULTI_RESIZE};
+    sh_msg_handler_set(chunks->msg, SH_CHUNKS_MULTI_GET, SH_MSG_POOLED, on_multi, chunks);
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        sh_chunks_changes_set(chunks, forms[i], SH_MSG_POOLED, on_multi, NULL);
 }

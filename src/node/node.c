@@ -61,13 +61,40 @@ static void log_as(const struct sh_node_run *node, shoal_nid nid)
         sh_log_node_set(nid.v);
 }
 
+/* A new peer's log names the node that it is from now on. One that comes back has been told its name before: it is refused where it is
+ * another node. */
+static enum shoal_err open_logs(struct sh_node_run *node, shoal_nid nid, uint64_t cluster,
+                                char *detail)
+{
+    if (!node->logs || (sh_logs_is_open(node->logs) && node->logs_nid.v == nid.v))
+        return SHOAL_OK;
+    if (sh_logs_is_open(node->logs)) {
+        snprintf(detail, DETAIL_BYTES,
+                 "the cluster has made this peer node %u, and its log has the chunks of node %u: "
+                 "remove data_dir to go on without them",
+                 nid.v, node->logs_nid.v);
+        return SHOAL_EINVAL;
+    }
+    node->logs_nid = nid;
+    return sh_logs_open(node->logs, nid, cluster, detail);
+}
+
 static void on_joined(void *arg, shoal_nid nid)
 {
     struct sh_node_run *node = arg;
+    char detail[DETAIL_BYTES] = "";
     log_as(node, nid);
     SH_INFO("node", "joined", SH_U64("nid", nid.v), SH_TEXT("address", node->address));
     if (node->identity)
         sh_identity_joined(node->identity, nid, sh_member_cluster(node->member));
+    enum shoal_err err = open_logs(node, nid, sh_member_cluster(node->member), detail);
+    if (err) {
+        SH_ERROR("node", "there can be no log of this peer's chunks", SH_ERR(err),
+                 SH_TEXT("detail", detail));
+        atomic_store(&node->stop_reason, (int)err);
+        sh_node_stop(node);
+        return;
+    }
     sh_moves_joined(node->moves);
     sh_node_flag_set(node, &node->is_ready);
 }
@@ -75,7 +102,7 @@ static void on_joined(void *arg, shoal_nid nid)
 static bool is_confirmed(void *arg)
 {
     const struct sh_node_run *node = arg;
-    return sh_identity_is_confirmed(node->identity);
+    return sh_identity_is_confirmed(node->identity) && (!node->logs || sh_logs_is_open(node->logs));
 }
 
 static void on_failed(void *arg, enum shoal_err err)
@@ -332,6 +359,7 @@ static enum shoal_err open_locks(struct sh_node_run *node)
         .msg = node->msg,
         .store = node->store,
         .backup = node->backup,
+        .helds = sh_chunks_helds(node->chunks),
         .holdings = sh_chunks_holdings(node->chunks),
         .clock = node->env.clock,
         .seed = sh_random64(&node->env.random),
@@ -374,7 +402,7 @@ static enum shoal_err open_dumps(struct sh_node_run *node)
     return sh_dumps_create(&dumps, &node->dumps);
 }
 
-static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
+static enum shoal_err open_store(struct sh_node_run *node, char *detail)
 {
     struct sh_store_config stored = {
         .bytes_max = node->options->store_bytes_max,
@@ -389,27 +417,56 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
                  shoal_err_text(err));
         return err;
     }
-    struct sh_backup_config backed = {.store = node->store};
-    err = sh_backup_create(&backed, &node->backup);
+    struct sh_backup_config backed = {.store = node->store,
+                                      .zone_bytes = node->options->zone_bytes,
+                                      .window_bytes = sh_logs_window(node->options),
+                                      .wake = wake_transport,
+                                      .arg = node};
+    return sh_backup_create(&backed, &node->backup);
+}
+
+/* What the peer's disk has of it: who it is, and its chunks if it has been a node before. */
+static enum shoal_err open_former(struct sh_node_run *node, char *detail)
+{
+    const struct sh_logs_config logs = {
+        .options = node->options, .env = node->env, .store = node->store, .backup = node->backup};
+    enum shoal_err err = sh_logs_create(&logs, &node->logs, detail);
+    if (err != SHOAL_OK || !node->env.disk)
+        return err;
+    err =
+        sh_identity_open(&node->env, node->options->cluster, node->store, &node->identity, detail);
+    if (err == SHOAL_OK && sh_identity_nid(node->identity).v)
+        err = open_logs(node, sh_identity_nid(node->identity), sh_identity_cluster(node->identity),
+                        detail);
+    return err;
+}
+
+static enum shoal_err open_chunks(struct sh_node_run *node)
+{
+    const struct sh_options *options = node->options;
+    struct sh_chunks_config served = {.msg = node->msg,
+                                      .store = node->store,
+                                      .backup = node->backup,
+                                      .chunk_bytes_max = (uint32_t)options->chunk_bytes_max,
+                                      .level = sh_logs_level(options),
+                                      .clock = node->env.clock};
+    enum shoal_err err = sh_chunks_create(&served, &node->chunks);
+    return err == SHOAL_OK ? open_locks(node) : err;
+}
+
+static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
+{
+    enum shoal_err err = open_store(node, detail);
     if (err == SHOAL_OK)
         err = open_disk(node, detail);
-    if (err == SHOAL_OK && node->env.disk)
-        err = sh_identity_open(&node->env, node->options->cluster, node->store, &node->identity,
-                               detail);
+    if (err == SHOAL_OK)
+        err = open_former(node, detail);
     if (err == SHOAL_OK)
         err = open_membership(node);
     if (err == SHOAL_OK)
         err = sh_promoted_create(node->options, node->world, &node->promoted);
-    if (err != SHOAL_OK)
-        return err;
-    struct sh_chunks_config served = {.msg = node->msg,
-                                      .store = node->store,
-                                      .backup = node->backup,
-                                      .chunk_bytes_max = stored.chunk_bytes_max};
-    err = sh_chunks_create(&served, &node->chunks);
-    if (err != SHOAL_OK)
-        return err;
-    err = open_locks(node);
+    if (err == SHOAL_OK)
+        err = open_chunks(node);
     if (err != SHOAL_OK)
         return err;
     struct sh_moves_config moves = {
@@ -487,6 +544,8 @@ static void deal_steps(struct sh_node_run *node)
                          (struct sh_step){.name = "defrag", .run = defrag_run, .arg = node});
     if (node->identity)
         sh_crew_step_add(node->crew, 0, sh_identity_step(node->identity));
+    if (node->logs)
+        sh_crew_step_add(node->crew, 0, sh_logs_step(node->logs));
     for (unsigned thread = threads > 1; thread < threads; thread++)
         sh_crew_step_add(node->crew, thread, sh_msg_handler_step(node->msg));
 }
@@ -578,6 +637,7 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_locks_destroy(node->locks);
     sh_identity_close(node->identity);
     sh_backup_destroy(node->backup);
+    sh_logs_close(node->logs);
     sh_store_destroy(node->store);
     if (node->env.disk)
         sh_disk_wake_stop(node->env.disk);

@@ -14,6 +14,7 @@
 #include "node/dumps.h"
 #include "node/identity.h"
 #include "node/locks.h"
+#include "node/logs.h"
 #include "node/moves.h"
 #include "node/node.h"
 #include "node/promoted.h"
@@ -34,6 +35,8 @@ struct sh_node_run {
     /* A peer's. */
     struct sh_store *store;
     struct sh_backup *backup;
+    struct sh_logs *logs;         /* NULL: its chunks are logged nowhere */
+    shoal_nid logs_nid;           /* whose chunks they have */
     struct sh_identity *identity; /* NULL: it has no folder, and is another node with each start */
     unsigned defrag_rest;         /* rounds until the step looks again */
     struct sh_directory *directory;

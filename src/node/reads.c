@@ -63,6 +63,17 @@ static bool job_read(struct sh_chunks *chunks, struct read_job *job, enum shoal_
     return false;
 }
 
+/* All is read, behind a head of so many bytes. */
+static void job_answer(struct sh_chunks *chunks, const struct sh_msg_in *in, struct read_job *job,
+                       size_t head_bytes)
+{
+    struct sh_held *held = NULL;
+    if (!sh_held_saw(chunks->helds, in, job->reading.cid, &held))
+        return;
+    sh_answer_bulk(in, held, job->bulk, head_bytes + job->reading.size, true);
+    job->bulk = NULL;
+}
+
 /* --- All of a chunk ------------------------------------------------------------------------ */
 
 /* Writes a GET answer's head and, if the chunk was read, its bytes. */
@@ -74,25 +85,51 @@ static void put_got(struct sh_writer *w, enum shoal_err err, uint32_t size, cons
         sh_put_raw(w, sh_bytes_make(bytes, size));
 }
 
-/* Begins the answer. Without memory for it the asker is told so; a lost one is told nothing. */
-static bool reply_begin(struct sh_msg_in *in, size_t bytes, struct sh_out *out)
+/* Where something is backed up, what is read can't go straight into the ring: whether its answer has to wait is known only
+ * then. NULL: out of memory, and the asker knows. */
+static uint8_t *medium_take(struct sh_chunks *chunks, const struct sh_msg_in *in)
 {
-    enum shoal_err err = sh_msg_reply(in->msg, in->reply_to, in->type, bytes, out);
-    if (err == SHOAL_ENOMEM)
-        sh_msg_reply_error(in->msg, in->reply_to, in->type, err, NULL);
-    return err == SHOAL_OK;
+    if (!chunks->medium)
+        chunks->medium = malloc(SH_STORE_PIECE_BYTES);
+    if (!chunks->medium)
+        sh_answer_error(in, NULL, SHOAL_ENOMEM, NULL);
+    return chunks->medium;
+}
+
+/* Reads into memory of the step's, and answers then. */
+static void get_medium_backed(struct sh_chunks *chunks, const struct sh_msg_in *in, sh_lid lid,
+                              uint32_t size)
+{
+    struct sh_held *held = NULL;
+    struct sh_answer answer;
+    uint8_t *bytes = medium_take(chunks, in);
+    uint32_t got = 0;
+    if (!bytes)
+        return;
+    enum shoal_err err = sh_store_get(chunks->store, lid, bytes, size, &got);
+    if (err == SHOAL_ESIZE || (err == SHOAL_OK && got != size))
+        err = SHOAL_ENOCHUNK;
+    if (!sh_held_saw(chunks->helds, in, lid, &held) ||
+        !sh_answer_begin(in, held, SH_CHUNKS_GET_HEAD_BYTES + (err ? 0 : (size_t)size), &answer))
+        return;
+    put_got(answer.w, err, err ? 0 : size, bytes);
+    sh_answer_end(in, &answer);
 }
 
 /* Answers a GET of a chunk too large for the stack: reads it where it is sent from. A chunk that
  * changes in between is answered as gone, with padding. */
 static void get_medium(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid, uint32_t size)
 {
-    struct sh_out out;
+    struct sh_answer answer;
     sh_step_long();
-    if (!reply_begin(in, SH_CHUNKS_GET_HEAD_BYTES + (size_t)size, &out))
+    if (sh_backup_is_on(chunks->backup)) {
+        get_medium_backed(chunks, in, lid, size);
         return;
-    uint8_t *head = sh_writer_take(&out.w, SH_CHUNKS_GET_HEAD_BYTES);
-    uint8_t *bytes = sh_writer_take(&out.w, size);
+    }
+    if (!sh_answer_begin(in, NULL, SH_CHUNKS_GET_HEAD_BYTES + (size_t)size, &answer))
+        return;
+    uint8_t *head = sh_writer_take(answer.w, SH_CHUNKS_GET_HEAD_BYTES);
+    uint8_t *bytes = sh_writer_take(answer.w, size);
     SH_ASSERT(head && bytes);
     uint32_t got = 0;
     enum shoal_err err = sh_store_get(chunks->store, lid, bytes, size, &got);
@@ -102,7 +139,21 @@ static void get_medium(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid li
         memset(bytes, 0, size);
     sh_store16(head, (uint16_t)(err == SHOAL_ESIZE ? SHOAL_ENOCHUNK : err));
     sh_store32(head + 2, size);
-    sh_msg_end(in->msg, &out);
+    sh_answer_end(in, &answer);
+}
+
+/* Answers a GET whose bytes, if there are any, are at hand. */
+static void get_answer(struct sh_chunks *chunks, const struct sh_msg_in *in, sh_lid lid,
+                       enum shoal_err err, uint32_t size, const uint8_t *bytes)
+{
+    struct sh_held *held = NULL;
+    struct sh_answer answer;
+    if (!sh_held_saw(chunks->helds, in, lid, &held) ||
+        !sh_answer_begin(in, held, SH_CHUNKS_GET_HEAD_BYTES + (err == SHOAL_OK ? size : 0),
+                         &answer))
+        return;
+    put_got(answer.w, err, size, bytes);
+    sh_answer_end(in, &answer);
 }
 
 /* Does a piece of a GET, and answers after the last. A chunk of another size by now is read anew.
@@ -118,14 +169,9 @@ static void get_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
     if (!in->is_ending && err == SHOAL_OK) {
         sh_store16(job->head, SHOAL_OK);
         sh_store32(job->head + 2, job->reading.size);
-        sh_bulk_reply(job->bulk, in->reply_to, in->type, true);
-        job->bulk = NULL;
+        job_answer(chunks, in, job, SH_CHUNKS_GET_HEAD_BYTES);
     } else if (!in->goes_on && !in->is_ending) {
-        struct sh_out out;
-        if (reply_begin(in, SH_CHUNKS_GET_HEAD_BYTES, &out)) {
-            put_got(&out.w, err, 0, NULL);
-            sh_msg_end(in->msg, &out);
-        }
+        get_answer(chunks, in, job->reading.cid, err, 0, NULL);
     }
     job_free(chunks, job);
 }
@@ -163,12 +209,7 @@ static void get_begin(struct sh_chunks *chunks, struct sh_msg_in *in, uint64_t c
     }
     if (err == SHOAL_OK && size > room)
         err = SHOAL_ESIZE;
-    struct sh_out out;
-    size_t bytes = SH_CHUNKS_GET_HEAD_BYTES + (err == SHOAL_OK ? size : 0);
-    if (!reply_begin(in, bytes, &out))
-        return;
-    put_got(&out.w, err, size, small);
-    sh_msg_end(in->msg, &out);
+    get_answer(chunks, in, lid, err, size, small);
 }
 
 static void on_get(void *arg, struct sh_msg_in *in)
@@ -205,32 +246,41 @@ static void part_head_put(struct sh_writer *w, enum shoal_err err, uint32_t chun
     sh_put32(w, bytes);
 }
 
-static void part_answer(struct sh_chunks *chunks, struct sh_msg_in *in, enum shoal_err err,
+static void part_answer(struct sh_chunks *chunks, const struct sh_msg_in *in, enum shoal_err err,
                         const struct part *part, const uint8_t *bytes)
 {
-    struct sh_out out;
+    struct sh_held *held = NULL;
+    struct sh_answer answer;
     uint32_t size = err == SHOAL_OK ? part->size : 0;
     uint32_t chunk_bytes = 0;
     if (err == SHOAL_ESIZE && sh_store_size(chunks->store, part->lid, &chunk_bytes) != SHOAL_OK)
         err = SHOAL_ENOCHUNK;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_CHUNKS_PART_HEAD_BYTES + (size_t)size,
-                     &out) != SHOAL_OK)
+    if (!sh_held_saw(chunks->helds, in, part->lid, &held) ||
+        !sh_answer_begin(in, held, SH_CHUNKS_PART_HEAD_BYTES + (size_t)size, &answer))
         return;
-    part_head_put(&out.w, err, chunk_bytes, size);
-    sh_put_raw(&out.w, sh_bytes_make(bytes, size));
-    sh_msg_end(in->msg, &out);
+    part_head_put(answer.w, err, chunk_bytes, size);
+    sh_put_raw(answer.w, sh_bytes_make(bytes, size));
+    sh_answer_end(in, &answer);
 }
 
 /* Reads a part that is too long for the stack where it is sent from. One whose chunk has become
  * too short since its size was looked at leaves padding. */
 static void part_get_medium(struct sh_chunks *chunks, struct sh_msg_in *in, const struct part *part)
 {
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type,
-                     SH_CHUNKS_PART_HEAD_BYTES + (size_t)part->size, &out) != SHOAL_OK)
+    struct sh_answer answer;
+    if (sh_backup_is_on(chunks->backup)) {
+        uint8_t *medium = medium_take(chunks, in);
+        if (medium)
+            part_answer(
+                chunks, in,
+                sh_store_get_part(chunks->store, part->lid, part->offset, medium, part->size), part,
+                medium);
         return;
-    uint8_t *head = sh_writer_take(&out.w, SH_CHUNKS_PART_HEAD_BYTES);
-    uint8_t *bytes = sh_writer_take(&out.w, part->size);
+    }
+    if (!sh_answer_begin(in, NULL, SH_CHUNKS_PART_HEAD_BYTES + (size_t)part->size, &answer))
+        return;
+    uint8_t *head = sh_writer_take(answer.w, SH_CHUNKS_PART_HEAD_BYTES);
+    uint8_t *bytes = sh_writer_take(answer.w, part->size);
     SH_ASSERT(head && bytes);
     uint32_t now = 0;
     enum shoal_err err =
@@ -241,7 +291,7 @@ static void part_get_medium(struct sh_chunks *chunks, struct sh_msg_in *in, cons
         memset(bytes, 0, part->size);
     struct sh_writer w = sh_writer_make(head, SH_CHUNKS_PART_HEAD_BYTES);
     part_head_put(&w, err, now, part->size);
-    sh_msg_end(in->msg, &out);
+    sh_answer_end(in, &answer);
 }
 
 /* Does a piece of a GET_PART, and answers after the last. */
@@ -258,8 +308,7 @@ static void part_go_on(struct sh_chunks *chunks, struct sh_msg_in *in)
     if (!in->is_ending && err == SHOAL_OK) {
         struct sh_writer w = sh_writer_make(job->head, SH_CHUNKS_PART_HEAD_BYTES);
         part_head_put(&w, SHOAL_OK, 0, part.size);
-        sh_bulk_reply(job->bulk, in->reply_to, in->type, true);
-        job->bulk = NULL;
+        job_answer(chunks, in, job, SH_CHUNKS_PART_HEAD_BYTES);
     } else if (!in->is_ending) {
         part_answer(chunks, in, err, &part, NULL);
     }

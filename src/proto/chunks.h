@@ -43,6 +43,12 @@
  *   MULTI_RESIZE  any number of: u64 chunk ID, u32 size
  *     answer      for each: u16 error
  *   LOG_LEVELS    the levels, as the option log_levels; at most 1023 bytes. Any node
+ *   SYNC          empty: answered once all that was written here by anybody is on the disks of the backups
+ *                 (EINVAL: nothing is backed up)
+ *
+ * How far a change gets before it is answered is its level (enum sh_level in backup/backup.h). A request that
+ * changes chunks has each type four times: that of the table names no level, and has the node's own (option
+ * durability); with 0x40 it is asynchronous, with 0x80 replicated, with 0xC0 durable.
  */
 #ifndef SH_PROTO_CHUNKS_H
 #define SH_PROTO_CHUNKS_H
@@ -75,6 +81,22 @@
 #define SH_CHUNKS_FILL_ONCE SH_MSG_TYPE(2, 46)
 #define SH_CHUNKS_FREE_ONCE SH_MSG_TYPE(2, 47)
 #define SH_CHUNKS_MULTI_RESIZE SH_MSG_TYPE(2, 48)
+
+#define SH_CHUNKS_SYNC SH_MSG_TYPE(2, 49)
+
+/* A type that names a level: asynchronous 0, replicated 1, durable 2. */
+#define SH_CHUNKS_LEVELS 3
+#define SH_CHUNKS_AT(type, level) ((sh_msg_type)((type) | ((level) + 1) << 6))
+/* The type that names none. */
+static inline sh_msg_type sh_chunks_form(sh_msg_type type)
+{
+    return (sh_msg_type)(type & ~0xC0);
+}
+/* The level that a type names, and 1; 0: it names none. */
+static inline unsigned sh_chunks_level_of(sh_msg_type type)
+{
+    return type >> 6 & 3;
+}
 
 /* How a CREATE creates. */
 #define SH_CHUNKS_SIZES 1

@@ -7,6 +7,7 @@
  *     put CID TEXT        ok                   get CID         ok TEXT
  *     add CID NUMBER      ok SUM               remove CID      ok
  *     name NAME CID       ok                   named NAME      ok NODE:LOCAL
+ *     level LEVEL         ok                   sync            ok       (async, replicated, durable, or default)
  *     nodes               ok NID:STATE:ADDRESS ...   (STATE as the public header numbers it)
  *
  * A failure is "NAME detail", with the error's name. Ends at the end of its input. */
@@ -182,6 +183,28 @@ static char *word_cut(char *line)
     return end;
 }
 
+static enum shoal_err run_level(const char *name)
+{
+    static const char *const names[] = {"default", "async", "replicated", "durable"};
+    for (unsigned level = 0; level < 4; level++) {
+        if (strcmp(name, names[level]) != 0)
+            continue;
+        enum shoal_err err = shoal_level_use((enum shoal_level)level);
+        if (!err)
+            printf("ok\n");
+        return err;
+    }
+    return SHOAL_EINVAL;
+}
+
+static enum shoal_err run_sync(shoal *store)
+{
+    enum shoal_err err = shoal_sync(store);
+    if (!err)
+        printf("ok\n");
+    return err;
+}
+
 static enum shoal_err run(shoal *store, char *line)
 {
     char *rest = word_cut(line);
@@ -192,6 +215,10 @@ static enum shoal_err run(shoal *store, char *line)
         return run_nodes(store);
     if (strcmp(line, "multi") == 0)
         return run_multi(store, rest);
+    if (strcmp(line, "level") == 0)
+        return run_level(rest);
+    if (strcmp(line, "sync") == 0)
+        return run_sync(store);
     char *behind = word_cut(rest);
     if (strcmp(line, "name") == 0)
         return run_name(store, rest, behind);

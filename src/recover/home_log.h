@@ -1,0 +1,30 @@
+/* A node's log on its own disk: which file, and how large, for whoever opens one. */
+#ifndef SH_RECOVER_HOME_LOG_H
+#define SH_RECOVER_HOME_LOG_H
+
+#include "backup/backup.h"
+#include "env/env.h"
+#include "log/replog.h"
+
+#define SH_HOME_LOG_NAME "replicas.log"
+#define SH_HOME_ZONE_BYTES (UINT64_C(256) << 20)
+#define SH_HOME_SLOT_BYTES (UINT32_C(8) << 20)
+#define SH_HOME_WINDOW_BYTES (UINT64_C(32) << 20) /* of its backup */
+
+struct sh_home_log {
+    struct sh_disk *disk; /* borrowed, as in sh_replog_config */
+    struct sh_random random;
+    struct sh_backup *backup; /* is told how far it is */
+    uint64_t cluster;
+    shoal_nid nid;
+    uint64_t store_bytes_max;            /* of the store whose zones it has */
+    uint64_t zone_bytes;                 /* as its backup has; 0: as above */
+    uint32_t slot_bytes, primary_blocks; /* 0: as above; 16 MiB */
+    uint64_t bytes_max;                  /* of its slots; 0: as many as the store can fill */
+};
+/* Opens it, and makes the file if it is not there; waits for the disk. EINVAL: bytes_max is not enough for two zones. Else errors of
+ * sh_replog_open. */
+SHOAL_NODISCARD enum shoal_err sh_home_log_open(const struct sh_home_log *home, uint64_t now_ns,
+                                                uint32_t seconds, struct sh_replog **log_out);
+
+#endif

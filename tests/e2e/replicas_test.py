@@ -1,0 +1,160 @@
+"""Peers whose chunks are in a log on their own disk: what is written at each level is there after the peer was killed, and all of it
+after an orderly stop; a log is its node's."""
+import random
+import re
+import shutil
+import unittest
+
+import harness
+
+# Small, so that a short test fills several zones and segments.
+SMALL = ("--store-bytes-max", "64MiB", "--chunk-bytes-max", "1MiB", "--zone-bytes", "2MiB",
+         "--log-segment-bytes", "512KiB")
+LEVELS = ("async", "replicated", "durable")
+
+
+class Replicas(harness.Case):
+    """A superpeer with a folder, and peers with logs."""
+
+    def setUp(self):
+        super().setUp()
+        self.starts = 0
+        self.superpeer = harness.Node(self, "superpeer", "--roles", "superpeer", "--data-dir",
+                                      self.folder / "superpeer", "--failure-ns", "1s").wait_ready()
+
+    def begin_on(self, folder, *flags):
+        """A peer on a folder, not waited for."""
+        self.starts += 1
+        return harness.Node(self, f"{folder}-{self.starts}", "--superpeers", self.superpeer.address,
+                            "--data-dir", self.folder / folder, "--failure-ns", "1s", *SMALL, *flags)
+
+    def start_on(self, folder, *flags):
+        return self.begin_on(folder, "--replicas", "1", *flags).wait_ready()
+
+    def refused_on(self, folder, says, *flags):
+        """A peer on that folder must end, and say why."""
+        peer = self.begin_on(folder, *flags)
+        self.assertNotEqual(peer.wait_end(harness.READY_MAX), 0)
+        self.assertRegex(peer.log(), says)
+
+    def client(self):
+        return harness.Client(self, [self.superpeer.address])
+
+    def fill(self, client, nid, expected, luck, count=60):
+        """Writes chunks of all kinds at each level; expected: what is there then, by ID, None: nothing."""
+        for number in range(count):
+            level = luck.choice(LEVELS)
+            client.do("level", level)
+            text = f"{level}-{number}-" + "x" * luck.choice((1, 50, 3000))
+            cid = client.do("create", len(text), nid)
+            client.do("put", cid, text)
+            expected[cid] = text
+            if luck.randrange(4) == 0:
+                client.do("remove", cid)
+                expected[cid] = None
+            elif luck.randrange(4) == 0:
+                expected[cid] = text[::-1]
+                client.do("put", cid, expected[cid])
+        counter = client.do("create", 8, nid)
+        for _ in range(10):
+            client.do("add", counter, 7)
+        expected[counter] = 70
+        client.do("multi", 300, 16, nid)
+        client.do("multi", 3, 300000, nid)
+
+    def holds(self, client, expected):
+        for cid, text in expected.items():
+            if text is None:
+                self.assertRegex(client.ask("get", cid), "^SHOAL_ENOCHUNK", cid)
+            elif isinstance(text, int):
+                self.assertEqual(int(client.do("add", cid, 0)), text)
+            else:
+                self.assertEqual(client.do("get", cid), text)
+
+    def test_a_killed_peer_has_its_chunks(self):
+        luck = random.Random(harness.seed())
+        peer = self.start_on("data")
+        nid, expected = peer.nid, {}
+        for _ in range(3):
+            client = self.client()
+            self.fill(client, nid, expected, luck)
+            client.do("sync")
+            client.do("level", "durable")
+            last = client.do("create", 8, nid)
+            expected[last] = 0
+            peer.kill()
+            peer = self.start_on("data")
+            self.assertEqual(peer.nid, nid)
+            self.holds(self.client(), expected)
+        self.assertRegex(peer.log(), r"the log is open\b.*\bchunks=[1-9]")
+
+    def test_each_level_by_itself(self):
+        """Without a sync: what was acknowledged as replicated or durable is there after a kill."""
+        for level in LEVELS[1:]:
+            peer = self.start_on(level)
+            client = self.client()
+            client.do("level", level)
+            cids = [client.do("create", 20, peer.nid) for _ in range(20)]
+            for cid in cids:
+                client.do("put", cid, f"{level} {cid}".ljust(20))
+            client.do("remove", cids[3])
+            peer.kill()
+            peer = self.start_on(level)
+            again = self.client()
+            for cid in cids:
+                if cid == cids[3]:
+                    self.assertRegex(again.ask("get", cid), "^SHOAL_ENOCHUNK")
+                else:
+                    self.assertEqual(again.do("get", cid).strip(), f"{level} {cid}")
+            peer.stop()
+
+    def test_the_nodes_own_level(self):
+        """A request that names none has that of the option; an orderly stop loses nothing at any."""
+        for level in LEVELS:
+            peer = self.start_on(level, "--durability", level)
+            client = self.client()
+            cid = client.do("create", 5, peer.nid)
+            client.do("put", cid, "there")
+            if level == "async":
+                peer.stop()
+            else:
+                peer.kill()
+            self.start_on(level, "--durability", level)
+            self.assertEqual(self.client().do("get", cid), "there")
+
+    def test_a_log_is_its_nodes(self):
+        peer, other = self.start_on("data"), self.start_on("other")
+        cid = self.client().do("create", 5, peer.nid)
+        peer.stop()
+        other.stop()
+        self.refused_on("data", "start it with replicas 1")
+        shutil.copy(self.folder / "other" / "replicas.log", self.folder / "data" / "replicas.log")
+        self.refused_on("data", "is the log of another node", "--replicas", "1")
+        (self.folder / "data" / "replicas.log").unlink()
+        peer = self.start_on("data")
+        self.assertRegex(self.client().ask("get", cid), "^SHOAL_ENOCHUNK")
+
+    def test_what_can_not_be(self):
+        self.refused("shoald", "--superpeers", self.superpeer.address, "--replicas", "1", "--listen",
+                     "127.0.0.1:0", says="needs a data_dir", status=harness.USAGE)
+        self.refused("shoald", "--superpeers", self.superpeer.address, "--replicas", "1", "--listen",
+                     "127.0.0.1:0", "--data-dir", self.folder / "x", "--zone-bytes", "1MiB",
+                     says="chunk_bytes_max is 64MiB", status=harness.USAGE)
+        self.refused("shoald", "--superpeers", self.superpeer.address, "--durability", "surely",
+                     says="async or replicated or durable", status=harness.USAGE)
+        peer = harness.Node(self, "plain", "--superpeers", self.superpeer.address, "--failure-ns",
+                            "1s").wait_ready()
+        client = self.client()
+        self.assertRegex(client.ask("sync"), "^SHOAL_EINVAL no peer")
+        self.assertTrue(client.do("create", 5, peer.nid))
+
+    def test_registry_memory(self):
+        """There a peer that is started again is another node."""
+        memory = self.superpeer = harness.Node(self, "memory", "--roles", "superpeer", "--failure-ns",
+                                               "1s").wait_ready()
+        self.assertTrue(memory.nid)
+        self.refused_on("data", "registry memory", "--replicas", "1")
+
+
+if __name__ == "__main__":
+    unittest.main()
