@@ -60,6 +60,9 @@ struct sh_bench_flags {
     uint64_t seed;
     const char *vs; /* --vs */
     bool json;
+    /* Of replicas. */
+    unsigned replicas;      /* --replicas of each chunk, in logs */
+    const char *durability; /* --durability: async, replicated, durable, or all */
     /* Of logs. */
     const char *folder;     /* --folder where their files go */
     unsigned zones;         /* --zones */
