@@ -48,6 +48,7 @@ static uint64_t view_hash(const struct sh_view *view)
         hash = sh_mix64(hash * 31 + ((uint64_t)node->nid.v << 16 ^ (uint64_t)node->state << 8 ^
                                      (uint64_t)node->role));
         hash = sh_mix64(hash + node->instance + sh_hash64(sh_bytes_text(node->address), 0));
+        hash = sh_traits_digest(&node->traits, hash);
     }
     return hash | 1;
 }
@@ -348,6 +349,9 @@ static const struct cw_host *host_behind(struct cw_world *world, const char **wh
                 sh_view_find(sh_superpeer_view(world->hosts[0].superpeer), sh_msg_nid(host->msg));
         *why_out = "is not up in the view";
         if (host->kind == CW_PEER && (!found || found->state != SH_NODE_UP))
+            return host;
+        *why_out = "is in the view with other traits than its process was given";
+        if (found && !cw_has_traits(host, &found->traits))
             return host;
     }
     return NULL;

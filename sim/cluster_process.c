@@ -320,6 +320,24 @@ static void option_set(struct sh_options *options, const char *name, const char 
     SH_ASSERT(err == SHOAL_OK);
 }
 
+/* Where a host is changes now and then while it is down. */
+static void place_name(const struct cw_host *host, char name[SH_DOMAIN_NAME_MAX])
+{
+    uint64_t place = sh_mix64(host->world->config.seed + 1000 * host->node + host->boots / 2);
+    if (place % 4)
+        (void)snprintf(name, SH_DOMAIN_NAME_MAX, "r%u", (unsigned)(place % 4));
+}
+
+bool cw_has_traits(const struct cw_host *host, const struct sh_traits *traits)
+{
+    const struct sh_options *options = &host->process->options;
+    SH_ASSERT(host->kind == CW_PEER);
+    return traits->keeps_replicas == options->keeps_replicas &&
+           strcmp(traits->domains[SH_DOMAIN_MACHINE], options->machine) == 0 &&
+           strcmp(traits->domains[SH_DOMAIN_RACK], options->rack) == 0 &&
+           strcmp(traits->domains[SH_DOMAIN_SWITCH], options->network_switch) == 0;
+}
+
 static void options_make(struct cw_process *process)
 {
     const struct cw_host *host = process->host;
@@ -337,6 +355,12 @@ static void options_make(struct cw_process *process)
     (void)snprintf(text, sizeof text, "node%u:1", host->node);
     option_set(options, "listen", text);
     option_set(options, "data_dir", "data");
+    char rack[SH_DOMAIN_NAME_MAX] = "";
+    place_name(host, rack);
+    option_set(options, "rack", rack);
+    (void)snprintf(text, sizeof text, "node%u", host->node);
+    option_set(options, "machine", text);
+    options->keeps_replicas = host->node % 4;
     if (world->zookeeper) {
         sh_zookeeper_model_servers(host->node, text);
         option_set(options, "registry", "zookeeper");

@@ -241,6 +241,8 @@ void cw_spare_want(struct cw_host *host);
 
 /* As sh_node_create and sh_node_start; detail: 256 bytes. */
 SHOAL_NODISCARD enum shoal_err cw_process_start(struct cw_host *host, char *detail);
+/* Whether these are the traits that a peer's process was given, which runs. */
+bool cw_has_traits(const struct cw_host *host, const struct sh_traits *traits);
 /* Asks it to stop in order, as SIGTERM does. */
 void cw_process_stop(struct cw_host *host);
 /* It has crashed, or the world ends: frees it. NULL is allowed. */

@@ -303,29 +303,81 @@ static void lost_disk_is_recruited(void **state)
     cluster_close(&cluster);
 }
 
-static enum shoal_err join_as(struct host *peer, uint64_t instance)
+/* A JOIN from a peer's connection; traits NULL: without any, as shoal sent it before there were. */
+static enum shoal_err join_with(struct host *peer, shoal_nid previous, uint64_t instance,
+                                const char *address, const struct sh_traits *traits)
 {
     struct outcome outcome = {.done = false};
     struct sh_request request = {.done = on_answer, .arg = &outcome, .timeout_ns = 5 * S};
     struct sh_out out;
-    char address[32];
-    (void)snprintf(address, sizeof address, "elsewhere%" PRIu64 ":1", instance);
-    enum shoal_err err = sh_msg_request(peer->msg, (shoal_nid){1}, SH_CLUSTER_JOIN,
-                                        SH_JOIN_BYTES + strlen(address), &request, &out);
+    size_t size = SH_JOIN_BYTES + strlen(address) + (traits ? sh_traits_size(traits) : 0);
+    enum shoal_err err =
+        sh_msg_request(peer->msg, (shoal_nid){1}, SH_CLUSTER_JOIN, size, &request, &out);
     if (err)
         return err;
     sh_put8(&out.w, SH_ROLE_PEER);
     sh_put8(&out.w, 0);
-    sh_put16(&out.w, 0);
+    sh_put16(&out.w, previous.v);
     sh_put64(&out.w, instance);
     sh_put64(&out.w, 0);
     sh_put64(&out.w, HEARTBEAT);
     sh_put64(&out.w, FAILURE);
     sh_put64(&out.w, 0);
     sh_put_text(&out.w, sh_bytes_text(address));
+    if (traits)
+        sh_traits_put(&out.w, traits);
     sh_msg_end(peer->msg, &out);
     assert_true(run_until(peer->cluster, is_done, &outcome, 10 * S));
     return outcome.err;
+}
+
+static enum shoal_err join_as(struct host *peer, uint64_t instance)
+{
+    char address[32];
+    (void)snprintf(address, sizeof address, "elsewhere%" PRIu64 ":1", instance);
+    return join_with(peer, SHOAL_NID_NONE, instance, address, &rig_traits);
+}
+
+static bool has_rig_traits(void *arg)
+{
+    const struct host *peer = arg;
+    struct sh_node node;
+    return sh_member_joined(peer->member) &&
+           !sh_directory_node(peer->directory, nid_of(peer), &node) &&
+           sh_traits_are_equal(&node.traits, &rig_traits);
+}
+
+static bool has_other_traits(void *arg)
+{
+    const struct sh_view *view = sh_superpeer_view(((struct cluster *)arg)->hosts[0].superpeer);
+    return !sh_traits_are_equal(&view->nodes[view->count - 1].traits, &rig_traits);
+}
+
+/* A join of the process before, of the same life, that is late takes its traits with it: the peer that runs
+ * notices by its next view, and tells its own again. One that names no traits is malformed. */
+static void late_joins_change_no_traits(void **state)
+{
+    (void)state;
+    static struct cluster cluster;
+    static const struct sh_traits former = {.domains = {"", "", "elsewhere"}};
+    cluster_open(&cluster, 1, true);
+    struct host *peer = peer_add(&cluster);
+    assert_joined(&cluster, 10 * S);
+    assert_true(run_until(&cluster, has_rig_traits, peer, 10 * S));
+    const struct sh_view *view = sh_superpeer_view(cluster.hosts[0].superpeer);
+    struct sh_node own = *sh_view_find(view, nid_of(peer));
+    assert_int_equal(join_with(peer, own.nid, own.instance, own.address, NULL), SHOAL_EPROTO);
+    assert_false(has_other_traits(&cluster));
+    uint64_t epoch = view->epoch;
+    assert_int_equal(join_with(peer, own.nid, own.instance, own.address, &former), SHOAL_OK);
+    assert_int_equal(sh_superpeer_view(cluster.hosts[0].superpeer)->epoch, epoch + 1);
+    assert_true(has_other_traits(&cluster));
+    assert_true(run_until(&cluster, has_rig_traits, peer, 10 * S));
+    run_for(&cluster, 3 * S); /* and that is all */
+    assert_int_equal(sh_superpeer_view(cluster.hosts[0].superpeer)->epoch, epoch + 2);
+    assert_false(has_other_traits(&cluster));
+    assert_int_equal(peer->joins, 2);
+    cluster_close(&cluster);
 }
 
 /* A registry of so many nodes that its log has been cut and its image comes in pieces. */
@@ -397,15 +449,11 @@ int main(void)
     test_logs_set();
     seed = test_seed_fresh();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_becomes_three),
-        cmocka_unit_test(three_become_one),
-        cmocka_unit_test(peer_with_an_old_view),
-        cmocka_unit_test(dismissed_while_down),
-        cmocka_unit_test(from_any_one_address),
-        cmocka_unit_test(lost_disk_is_recruited),
-        cmocka_unit_test(recruit_gets_an_image),
-        cmocka_unit_test(many_were_dismissed),
-        cmocka_unit_test(storms),
+        cmocka_unit_test(one_becomes_three),     cmocka_unit_test(three_become_one),
+        cmocka_unit_test(peer_with_an_old_view), cmocka_unit_test(dismissed_while_down),
+        cmocka_unit_test(from_any_one_address),  cmocka_unit_test(lost_disk_is_recruited),
+        cmocka_unit_test(recruit_gets_an_image), cmocka_unit_test(late_joins_change_no_traits),
+        cmocka_unit_test(many_were_dismissed),   cmocka_unit_test(storms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

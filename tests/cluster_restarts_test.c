@@ -42,6 +42,7 @@ struct host {
     struct restarts *all;
     unsigned node;
     uint16_t nid; /* the first that it had */
+    unsigned boots;
     struct sh_msg *msg;
     struct sh_superpeer *superpeer;
     struct sh_directory *directory;
@@ -120,6 +121,15 @@ static bool is_confirmed(void *arg)
     return sh_identity_is_confirmed(host->identity);
 }
 
+/* Each process of a peer is in another rack than the one before it. */
+static struct sh_traits traits_of(const struct host *host)
+{
+    struct sh_traits traits = {.keeps_replicas = host->node % 2};
+    (void)snprintf(traits.domains[SH_DOMAIN_RACK], SH_DOMAIN_NAME_MAX, "r%u",
+                   (host->node + host->boots) % 7);
+    return traits;
+}
+
 static void boot_peer(struct host *host, const struct sh_env *env, const char *address)
 {
     struct sh_world *world = host->all->world;
@@ -127,12 +137,14 @@ static void boot_peer(struct host *host, const struct sh_env *env, const char *a
     char detail[256];
     sh_sim_parts_hold(&parts, env, 4096);
     assert_int_equal(sh_identity_open(env, "test", host->store, &host->identity, detail), SHOAL_OK);
+    host->boots++;
     struct sh_member_config config = {.msg = host->msg,
                                       .directory = host->directory,
                                       .env = *env,
                                       .superpeers = host->all->superpeers,
                                       .superpeer_count = SUPERPEERS,
                                       .address = address,
+                                      .traits = traits_of(host),
                                       .instance = sh_identity_life(host->identity),
                                       .nid = sh_identity_nid(host->identity),
                                       .cluster = sh_identity_cluster(host->identity),
@@ -367,7 +379,11 @@ static void views_are_the_same(struct restarts *all)
             assert_int_equal(nodes[k].nid.v, view->nodes[k].nid.v);
             assert_true(nodes[k].instance == view->nodes[k].instance);
             assert_string_equal(nodes[k].address, view->nodes[k].address);
+            assert_true(sh_traits_are_equal(&nodes[k].traits, &view->nodes[k].traits));
         }
+        struct sh_traits own = traits_of(&all->hosts[i]);
+        const struct sh_node *node = sh_view_find(view, (shoal_nid){all->hosts[i].nid});
+        assert_true(node && sh_traits_are_equal(&node->traits, &own));
     }
 }
 

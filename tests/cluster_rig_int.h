@@ -211,6 +211,8 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
     assert_int_equal(sh_recruit_create(&config, &host->recruit), SHOAL_OK);
 }
 
+static const struct sh_traits rig_traits = {.keeps_replicas = true, .domains = {"", "rig", ""}};
+
 static void boot_member(struct host *host, const struct sh_env *env, const char *address)
 {
     struct sh_member_config config = {.msg = host->msg,
@@ -219,6 +221,7 @@ static void boot_member(struct host *host, const struct sh_env *env, const char 
                                       .superpeers = host->cluster->superpeers,
                                       .superpeer_count = host->cluster->superpeer_count,
                                       .address = address,
+                                      .traits = rig_traits,
                                       .instance = sh_random64(&env->random) | 1,
                                       .heartbeat_ns = HEARTBEAT,
                                       .failure_ns = host->failure_ns ? host->failure_ns : FAILURE,

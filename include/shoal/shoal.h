@@ -382,6 +382,10 @@ struct shoal_node {
     enum shoal_role role;
     enum shoal_node_state state;
     char address[64];
+    /* Of a peer, as it said when it joined: whether it keeps replicas for others, and the names of its failure
+     * domains; empty: not known. */
+    bool keeps_replicas;
+    char machine[32], rack[32], network_switch[32];
 };
 
 /* The nodes that the cluster knows, also those that left or failed, by NID: writes at most room of

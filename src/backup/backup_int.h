@@ -39,7 +39,8 @@ struct sh_large {
  * in its backlog, which keeps it from being dropped, sees by its number whether it is still the zone that was found. */
 struct sh_zone {
     struct sh_backup *backup;
-    uint64_t number; /* names it in the log, with the owner's node ID; changes while the backlog is closed */
+    uint64_t
+        number; /* names it in the log, with the owner's node ID; changes while the backlog is closed */
     uint64_t before; /* numbers of writes below that one were an earlier zone's */
     struct sh_backlog backlog;
     _Atomic uint64_t live; /* bytes, as they count for a zone */
@@ -99,8 +100,9 @@ struct sh_zones {
         struct sh_write write;
     } drop;                 /* the step's: of one zone at a time */
     _Atomic bool has_empty; /* some zone has become empty */
-    bool is_dropping_over;  /* guarded by the lock: none is dropped any more, as some leftover is not known */
-    uint64_t dropped;       /* the step's: how many were */
+    bool
+        is_dropping_over; /* guarded by the lock: none is dropped any more, as some leftover is not known */
+    uint64_t dropped; /* the step's: how many were */
     uint64_t dropped_writes;
 };
 

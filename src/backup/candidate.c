@@ -1,6 +1,36 @@
 #include "backup/candidate.h"
 
 #include "base/assert.h"
+#include "base/hash.h"
+
+/* The number of a domain's name; 0 stands for an empty one. Each kind of domain has numbers of its own, as only those of one kind are
+ * compared. */
+static uint32_t domain_number(const char *name)
+{
+    if (!*name)
+        return 0;
+    uint32_t number = (uint32_t)sh_hash64(sh_bytes_text(name), 0);
+    return number ? number : 1;
+}
+
+size_t sh_candidates_from_view(const struct sh_view *view, struct sh_candidate *nodes_out,
+                               size_t room)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < view->count && count < room; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        if (node->role != SH_ROLE_PEER)
+            continue;
+        SH_ASSERT(!count || nodes_out[count - 1].nid.v < node->nid.v);
+        struct sh_candidate *out = &nodes_out[count++];
+        *out = (struct sh_candidate){.nid = node->nid,
+                                     .is_up = node->state == SH_NODE_UP,
+                                     .can_backup = node->traits.keeps_replicas};
+        for (unsigned domain = 0; domain < SH_DOMAINS; domain++)
+            out->domains[domain] = domain_number(node->traits.domains[domain]);
+    }
+    return count;
+}
 
 size_t sh_candidate_find(const struct sh_candidate *nodes, size_t count, shoal_nid nid)
 {

@@ -112,8 +112,8 @@ static enum shoal_err on_admit(void *arg, shoal_cid cid, enum sh_store_event eve
         room_take(backup, &admitted, sh_backlog_bytes(!has_bytes, admitted.after ? size : 0));
     if (err && event == SH_STORE_UNMADE) {
         admitted.place = (struct sh_zone_place){0};
-        admitted.place.zone = sh_zones_find_numbered(backup, sh_backup_chunk(backup, cid),
-                                                     &admitted.place.number);
+        admitted.place.zone =
+            sh_zones_find_numbered(backup, sh_backup_chunk(backup, cid), &admitted.place.number);
         admitted.is_left = true;
         err = SHOAL_OK;
     }
@@ -225,9 +225,8 @@ static bool large_enter(struct sh_backup *backup, struct sh_large *large)
     struct sh_zones *zones = &backup->zones;
     struct sh_zone *from = large->place.from ? large->place.from : large->place.zone;
     sh_lock_take(&zones->lock);
-    bool is_alone =
-        sh_zone_is(&large->place) && !large_among(zones, large->chunk) &&
-        sh_zones_find(backup, large->chunk) == from;
+    bool is_alone = sh_zone_is(&large->place) && !large_among(zones, large->chunk) &&
+                    sh_zones_find(backup, large->chunk) == from;
     if (is_alone) {
         large->next = zones->larges;
         zones->larges = large;

@@ -28,6 +28,16 @@ static inline struct sh_bytes sh_bytes_text(const char *text)
     return (struct sh_bytes){(const uint8_t *)text, strlen(text)};
 }
 
+/* Whether they are one word: at least one byte, all of them visible ASCII, so no blank and nothing that could do
+ * harm on a terminal. */
+static inline bool sh_bytes_are_word(struct sh_bytes bytes)
+{
+    bool are_word = bytes.size > 0;
+    for (size_t i = 0; are_word && i < bytes.size; i++)
+        are_word = bytes.at[i] > ' ' && bytes.at[i] < 0x7f;
+    return are_word;
+}
+
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "shoal's loads and stores assume a little-endian machine"
 #endif

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "base/options_int.h"
 
@@ -251,6 +252,25 @@ static enum shoal_err check_log(const struct sh_options *options,
     return err;
 }
 
+static enum shoal_err check_domains(const struct sh_options *options,
+                                    struct sh_options_error *error_out)
+{
+    static const char *const sources[] = {"option machine", "option rack", "option network_switch"};
+    const char *const names[] = {options->machine, options->rack, options->network_switch};
+    char quoted[SH_OPTION_QUOTE_MAX];
+    for (size_t i = 0; i < 3; i++) {
+        if (*names[i] == '\0' || sh_bytes_are_word(sh_bytes_text(names[i])))
+            continue;
+        sh_option_error(
+            error_out, sources[i],
+            "%s is no name: write letters, digits and signs without blanks, for example "
+            "row2-rack7",
+            sh_option_quote(names[i], quoted));
+        return SHOAL_EINVAL;
+    }
+    return SHOAL_OK;
+}
+
 static enum shoal_err check_tls(const struct sh_options *options,
                                 struct sh_options_error *error_out)
 {
@@ -333,6 +353,8 @@ enum shoal_err sh_options_check(const struct sh_options *options,
         err = check_times(options, error_out);
     if (err == SHOAL_OK)
         err = check_tls(options, error_out);
+    if (err == SHOAL_OK)
+        err = check_domains(options, error_out);
     if (err == SHOAL_OK)
         err = check_replicas(options, error_out);
     return err;

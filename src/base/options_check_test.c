@@ -156,6 +156,28 @@ static void test_words_and_times(void **state)
     }
 }
 
+static void test_domains_are_words(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"machine", "rack", "network_switch"};
+    for (size_t i = 0; i < 3; i++) {
+        set(names[i], "row2-rack/7:b");
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+        set(names[i], "rack 7");
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_EINVAL);
+        assert_non_null(strstr(error.text, names[i]));
+        set(names[i], "r\x80");
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_EINVAL);
+        set(names[i], "1234567890123456789012345678901");
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+        assert_int_not_equal(
+            sh_options_set(&options, names[i], "12345678901234567890123456789012", "test", &error),
+            SHOAL_OK);
+        set(names[i], "");
+    }
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+}
+
 static void test_tls_names_its_files(void **state)
 {
     (void)state;
@@ -205,6 +227,7 @@ int main(void)
         TEST(test_only_loopback_without_a_secret),
         TEST(test_a_wildcard_needs_advertise),
         TEST(test_words_and_times),
+        TEST(test_domains_are_words),
         TEST(test_tls_names_its_files),
         TEST(test_logs),
     };

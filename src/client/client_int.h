@@ -288,6 +288,8 @@ SHOAL_NODISCARD enum shoal_err sh_client_refresh(shoal *store, uint64_t deadline
 /* When a call that begins now must be over. */
 uint64_t sh_client_deadline_ns(shoal *store);
 /* OK when a node is a peer and up. ENONODE, EROLE, EFAILED, with the detail set. */
+/* A node of the view as callers of the library see it. */
+struct shoal_node sh_client_node(const struct sh_node *node);
 SHOAL_NODISCARD enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid);
 
 /* open.c: opens a store in this process, with a log of other sizes, for tests. */

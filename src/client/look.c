@@ -103,6 +103,22 @@ enum shoal_err sh_client_nodes(shoal *store, struct sh_node **nodes_out, size_t 
     }
 }
 
+struct shoal_node sh_client_node(const struct sh_node *node)
+{
+    struct shoal_node shown = {.nid = node->nid,
+                               .role = (enum shoal_role)node->role,
+                               .state = (enum shoal_node_state)node->state,
+                               .keeps_replicas = node->traits.keeps_replicas};
+    _Static_assert(sizeof shown.address == sizeof node->address, "any address fits");
+    _Static_assert(sizeof shown.rack == SH_DOMAIN_NAME_MAX, "any name fits");
+    memcpy(shown.address, node->address, sizeof shown.address);
+    memcpy(shown.machine, node->traits.domains[SH_DOMAIN_MACHINE], sizeof shown.machine);
+    memcpy(shown.rack, node->traits.domains[SH_DOMAIN_RACK], sizeof shown.rack);
+    memcpy(shown.network_switch, node->traits.domains[SH_DOMAIN_SWITCH],
+           sizeof shown.network_switch);
+    return shown;
+}
+
 enum shoal_err shoal_nodes(shoal *store, struct shoal_node *nodes, size_t room, size_t *count_out)
 {
     enum shoal_err err = sh_client_blocking();
@@ -110,8 +126,10 @@ enum shoal_err shoal_nodes(shoal *store, struct shoal_node *nodes, size_t room, 
         return err != SHOAL_OK ? err : SHOAL_EINVAL;
     if (store->is_embedded) {
         if (room > 0)
-            nodes[0] = (struct shoal_node){
-                {SH_EMBEDDED_NID}, SHOAL_PEER, SHOAL_NODE_UP, "in this process"};
+            nodes[0] = (struct shoal_node){.nid = {SH_EMBEDDED_NID},
+                                           .role = SHOAL_PEER,
+                                           .state = SHOAL_NODE_UP,
+                                           .address = "in this process"};
         *count_out = 1;
         return SHOAL_OK;
     }
@@ -120,11 +138,8 @@ enum shoal_err shoal_nodes(shoal *store, struct shoal_node *nodes, size_t room, 
     err = sh_client_nodes(store, &found, &count);
     if (err != SHOAL_OK)
         return err;
-    for (size_t i = 0; i < count && i < room; i++) {
-        nodes[i] = (struct shoal_node){found[i].nid, (enum shoal_role)found[i].role,
-                                       (enum shoal_node_state)found[i].state, ""};
-        snprintf(nodes[i].address, sizeof nodes[i].address, "%s", found[i].address);
-    }
+    for (size_t i = 0; i < count && i < room; i++)
+        nodes[i] = sh_client_node(&found[i]);
     free(found);
     *count_out = count;
     return SHOAL_OK;

@@ -28,6 +28,10 @@ static void tell(struct watch *watch, const struct sh_node *node, const struct s
     struct shoal_event event = {.epoch = watch->epoch};
     if (!watch->goes_on)
         return;
+    /* Only its traits are others: nothing became of it. */
+    if (!watch->is_first && before && before->state == node->state &&
+        before->instance == node->instance && strcmp(before->address, node->address) == 0)
+        return;
     if (watch->is_first)
         event.kind = SHOAL_EVENT_PRESENT;
     else if (before && before->state == node->state && node->state != SH_NODE_UP)
@@ -42,9 +46,7 @@ static void tell(struct watch *watch, const struct sh_node *node, const struct s
         event.kind = SHOAL_EVENT_MOVED;
     else
         event.kind = SHOAL_EVENT_JOINED;
-    event.node = (struct shoal_node){node->nid, (enum shoal_role)node->role,
-                                     (enum shoal_node_state)node->state, ""};
-    memcpy(event.node.address, node->address, sizeof node->address);
+    event.node = sh_client_node(node);
     watch->was_told = true;
     watch->goes_on = watch->each(watch->arg, &event);
 }

@@ -11,7 +11,8 @@
 static uint64_t node_digest(const struct sh_node *node)
 {
     uint64_t who = (uint64_t)node->nid.v << 16 | (uint64_t)node->role << 8 | (uint64_t)node->state;
-    return sh_hash64(sh_bytes_text(node->address), sh_mix64(node->instance ^ sh_mix64(who)));
+    uint64_t rest = sh_traits_digest(&node->traits, node->instance ^ sh_mix64(who));
+    return sh_hash64(sh_bytes_text(node->address), rest);
 }
 
 uint64_t sh_view_digest(const struct sh_view *view)

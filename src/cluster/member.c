@@ -27,6 +27,7 @@ struct sh_member {
     size_t superpeer_count, superpeer_room;
     size_t superpeer_next; /* the address to join through next */
     char address[SH_MSG_ADDRESS_MAX];
+    struct sh_traits traits;
     uint64_t instance;
     shoal_nid former; /* its ID in an earlier life; NONE: it is new */
     uint64_t cluster; /* before the first join: the earlier life's */
@@ -133,6 +134,18 @@ static void second_ping(struct sh_member *member, uint64_t now_ns)
     sh_msg_end(member->msg, &out);
 }
 
+/* A join of the process before, with the same life, that was late has brought its traits back: a join of this
+ * process sets them right. */
+static void traits_check(struct sh_member *member, const struct sh_view *view)
+{
+    const struct sh_node *own = sh_view_find(view, member->nid);
+    if (member->state != MEMBER_JOINED || member->is_leaving || !own || own->state != SH_NODE_UP ||
+        own->instance != member->instance || sh_traits_are_equal(&own->traits, &member->traits))
+        return;
+    state_set(member, MEMBER_JOINING);
+    member->due_ns = now_of(member);
+}
+
 static void view_take(struct sh_member *member, const struct sh_view *view)
 {
     if (view->epoch <= sh_directory_epoch(member->directory))
@@ -148,6 +161,7 @@ static void view_take(struct sh_member *member, const struct sh_view *view)
     if (superpeer)
         memcpy(member->superpeer_address, superpeer->address, sizeof superpeer->address);
     second_choose(member);
+    traits_check(member, view);
     if (member->on_view)
         member->on_view(member->arg, view);
 }
@@ -535,8 +549,8 @@ static void join_ask(struct sh_member *member)
 {
     SH_ASSERT(member->state == MEMBER_JOINING);
     struct sh_out out;
-    enum shoal_err err =
-        ask(member, SH_CLUSTER_JOIN, SH_JOIN_BYTES + strlen(member->address), join_done, &out);
+    size_t size = SH_JOIN_BYTES + strlen(member->address) + sh_traits_size(&member->traits);
+    enum shoal_err err = ask(member, SH_CLUSTER_JOIN, size, join_done, &out);
     if (err) {
         join_failed(member, err);
         return;
@@ -551,6 +565,7 @@ static void join_ask(struct sh_member *member)
     sh_put64(&out.w, member->failure_ns);
     sh_put64(&out.w, is_restart ? member->cluster : 0);
     sh_put_text(&out.w, sh_bytes_text(member->address));
+    sh_traits_put(&out.w, &member->traits);
     sh_msg_end(member->msg, &out);
 }
 
@@ -672,6 +687,7 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     SH_ASSERT(config->superpeer_count && config->superpeer_count <= SH_SUPERPEERS_MAX);
     SH_ASSERT(config->instance && config->heartbeat_ns && config->failure_ns);
     SH_ASSERT(config->directory && strlen(config->address) < SH_MSG_ADDRESS_MAX);
+    SH_ASSERT(sh_traits_are_valid(&config->traits));
     struct sh_member *member = calloc(1, sizeof *member);
     if (!member)
         return SHOAL_ENOMEM;
@@ -690,6 +706,7 @@ enum shoal_err sh_member_create(const struct sh_member_config *config,
     member->directory = config->directory;
     member->env = config->env;
     memcpy(member->address, config->address, strlen(config->address) + 1);
+    member->traits = config->traits;
     member->instance = config->instance;
     member->former = config->cluster ? config->nid : SHOAL_NID_NONE;
     member->cluster = config->cluster;

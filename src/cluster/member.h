@@ -8,6 +8,8 @@
  *   back off, next     '--> [refused]
  *   address, for ever
  *
+ * A view that has other traits of this node than it was given has it join again, with its ID, too.
+ *
  * A superpeer that can't be reached changes nothing here at first: heartbeats go on until it is
  * back. But each answer only grants a lease, which is handed to msg: when it has run out, and
  * before the first one, messages of leased types are refused (sh_msg_leased_set). The first one waits for
@@ -37,7 +39,8 @@ struct sh_member_config {
     const char *const *superpeers;  /* addresses, count of them (1 to 63); copied */
     size_t superpeer_count;
     const char *address; /* where others reach this node; copied */
-    uint64_t instance;   /* not 0: random, or a life (ring/arcs.h) */
+    struct sh_traits traits;
+    uint64_t instance; /* not 0: random, or a life (ring/arcs.h) */
     /* What its disk says of an earlier life: its ID, and the cluster's. NONE, 0: nothing. */
     shoal_nid nid;
     uint64_t cluster;

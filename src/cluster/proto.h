@@ -8,7 +8,7 @@
  * JOIN       to any superpeer
  *   request  u8 role (2), u8 zero, u16 previous ID or 0, u64 instance, u64 epoch, u64 heartbeat_ns,
  *            u64 failure_ns, u64 cluster's ID if the peer is started again with the previous ID on its disk,
- *            and its instance is its life (ring/arcs.h), else 0; text address
+ *            and its instance is its life (ring/arcs.h), else 0; text address, traits (traits.h)
  *   answer   u16 ID, u16 superpeer's ID, u64 the cluster's ID (0: the registry is in memory only), [view]
  *   errors   EEXIST (the previous ID is another instance's; or the life is not the latest), EAGAIN (its
  *            former life is up), ECLUSTER (another cluster's ID), EADDRINUSE, EROLE (the previous ID is no

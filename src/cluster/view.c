@@ -9,7 +9,7 @@
 _Static_assert(SH_PEER_NID_MAX == SH_MSG_NID_MAX, "messaging names all peers");
 
 #define VIEW_HEAD_BYTES 12
-#define NODE_HEAD_BYTES 14
+#define NODE_BYTES_MIN 15 /* without its address and names */
 #define PEER_NIDS (SH_PEER_NID_MAX - SH_PEER_NID_MIN + 1)
 
 void sh_view_destroy(struct sh_view *view)
@@ -137,7 +137,7 @@ void sh_view_drop(struct sh_view *view, shoal_nid nid)
 
 size_t sh_node_size(const struct sh_node *node)
 {
-    return NODE_HEAD_BYTES + strlen(node->address);
+    return NODE_BYTES_MIN - 1 + strlen(node->address) + sh_traits_size(&node->traits);
 }
 
 void sh_node_put(struct sh_writer *w, const struct sh_node *node)
@@ -147,9 +147,10 @@ void sh_node_put(struct sh_writer *w, const struct sh_node *node)
     sh_put8(w, (uint8_t)node->state);
     sh_put64(w, node->instance);
     sh_put_text(w, sh_bytes_text(node->address));
+    sh_traits_put(w, &node->traits);
 }
 
-enum shoal_err sh_node_get(struct sh_reader *r, struct sh_node *node_out)
+enum shoal_err sh_node_get_bare(struct sh_reader *r, struct sh_node *node_out)
 {
     shoal_nid nid = {sh_get16(r)};
     unsigned role = sh_get8(r);
@@ -168,6 +169,20 @@ enum shoal_err sh_node_get(struct sh_reader *r, struct sh_node *node_out)
                                  .instance = instance};
     memcpy(node_out->address, address.at, address.size);
     return SHOAL_OK;
+}
+
+enum shoal_err sh_node_get(struct sh_reader *r, struct sh_node *node_out)
+{
+    static const struct sh_traits none;
+    struct sh_node node;
+    enum shoal_err err = sh_node_get_bare(r, &node);
+    if (!err)
+        err = sh_traits_get(r, &node.traits);
+    if (!err && node.role == SH_ROLE_SUPERPEER && !sh_traits_are_equal(&node.traits, &none))
+        err = SHOAL_EPROTO;
+    if (!err)
+        *node_out = node;
+    return err;
 }
 
 size_t sh_view_size(const struct sh_view *view)
@@ -196,7 +211,7 @@ enum shoal_err sh_view_get(struct sh_reader *r, struct sh_view *view_out)
     if (!sh_reader_ok(r) || !view.superpeers || view.superpeers > SH_SUPERPEERS_MAX)
         goto out_view;
     /* The bytes bound the memory that a hostile count could claim. */
-    if (count > sh_reader_left(r) / NODE_HEAD_BYTES)
+    if (count > sh_reader_left(r) / NODE_BYTES_MIN)
         goto out_view;
     view.room = count;
     view.nodes = count ? malloc(count * sizeof view.nodes[0]) : NULL;
@@ -222,7 +237,7 @@ out_view:
 static bool same_node(const struct sh_node *a, const struct sh_node *b)
 {
     return a->role == b->role && a->state == b->state && a->instance == b->instance &&
-           strcmp(a->address, b->address) == 0;
+           strcmp(a->address, b->address) == 0 && sh_traits_are_equal(&a->traits, &b->traits);
 }
 
 void sh_view_diff(const struct sh_view *before, const struct sh_view *after,

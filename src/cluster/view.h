@@ -8,10 +8,13 @@
  *   8   u16  number of superpeers (their IDs are 1 to this)
  *   10  u16  number of nodes
  *   12  nodes in ascending order of ID, each:
- *       u16 ID, u8 role, u8 state, u64 instance, u16 length of the address, address
+ *       u16 ID, u8 role, u8 state, u64 instance, u16 length of the address, address, traits
+ *       (traits.h)
  *
- * Arithmetic: 104 bytes a node in memory, 14 and its address on the wire (about 30): 1000 nodes
- * are 104 KB and 30 KB.
+ * Arithmetic: 184 bytes a node in memory, 15 and its address on the wire (about 31), and with three
+ * names of failure domains of eight bytes each 30 more: 1000 nodes are 184 KB, and 31 or 61 KB. Hashes in
+ * place of the names would be 12 bytes, but nobody could read them; and a view is sent whole only to a
+ * node that is new, or was away (changes.h).
  */
 #ifndef SH_CLUSTER_VIEW_H
 #define SH_CLUSTER_VIEW_H
@@ -22,6 +25,7 @@
 
 #include "base/bytes.h"
 #include "base/node_ids.h"
+#include "cluster/traits.h"
 #include "msg/msg.h"
 #include "shoal/err.h"
 #include "shoal/types.h"
@@ -36,6 +40,7 @@ struct sh_node {
     enum sh_node_state state;
     char address[SH_MSG_ADDRESS_MAX];
     uint64_t instance; /* drawn at random by the process at its start; tells two of them apart */
+    struct sh_traits traits; /* of a superpeer: none */
 };
 
 struct sh_view {
@@ -83,10 +88,13 @@ SHOAL_NODISCARD enum shoal_err sh_view_put(struct sh_view *view, const struct sh
 void sh_view_drop(struct sh_view *view, shoal_nid nid);
 
 /* One node as it stands in an encoded view or table. Get refuses what no shoal node writes (EPROTO:
- * an unknown role or state, ID 0 or above the highest, an address that is not valid). */
+ * an unknown role or state, ID 0 or above the highest, an address that is not valid, a superpeer with
+ * traits). */
 size_t sh_node_size(const struct sh_node *node);
 void sh_node_put(struct sh_writer *w, const struct sh_node *node);
 SHOAL_NODISCARD enum shoal_err sh_node_get(struct sh_reader *r, struct sh_node *node_out);
+/* The same of a node as it stood in tables before there were traits: without any. */
+SHOAL_NODISCARD enum shoal_err sh_node_get_bare(struct sh_reader *r, struct sh_node *node_out);
 
 /* Encodes exactly sh_view_size bytes. */
 size_t sh_view_size(const struct sh_view *view);

@@ -85,6 +85,9 @@ struct sh_zone_op {
  * new: makes the record as it is given; of a zone that is new to its owner too, with incarnation and version 1. OK
  * also if it was there and is this life's: then its record is the one there. EEXIST: it is another's. ECANCELED:
  * the number is not above the answer's `last`, and the zone is not made, now or later: it takes another one. ELIMIT.
+ * Registers a zone again whose record is missing where the answers are doubtful (docs/zones.md): by its owner, also if
+ * that did not create it, whatever its number, with incarnation and version raised by SH_ZONE_JUMP. EINVAL: by another
+ * than its creator where nothing is doubtful, or with a lower version.
  *
  * change: to what zone says, if the record's version is zone->version; the superpeers set version and incarnation.
  * By the owner; or by the next owner, which it names, once the life that owns it is over. OK also if it was done

@@ -66,8 +66,9 @@ static void shard_put(struct sh_metadata_writer *writer, struct sh_metadata *met
 
 static void file_write(void)
 {
-    static const struct shoal_node nodes[] = {{{1}, SHOAL_SUPERPEER, SHOAL_NODE_UP, "127.0.0.1:1"},
-                                              {{64}, SHOAL_PEER, SHOAL_NODE_FAILED, "127.0.0.1:2"}};
+    static const struct shoal_node nodes[] = {
+        {.nid = {1}, .role = SHOAL_SUPERPEER, .state = SHOAL_NODE_UP, .address = "127.0.0.1:1"},
+        {.nid = {64}, .role = SHOAL_PEER, .state = SHOAL_NODE_FAILED, .address = "127.0.0.1:2"}};
     struct sh_metadata_writer writer;
     struct sh_metadata *metadata = metadata_make();
     assert_int_equal(sh_metadata_file_begin(&writer, path, "a cluster", nodes, 2), SHOAL_OK);

@@ -38,7 +38,27 @@ static struct sh_json *node_json(const struct shoal_node *node)
     sh_json_set_text(row, "role", role_name(node->role));
     sh_json_set_text(row, "state", state_name(node->state));
     sh_json_set_text(row, "address", node->address);
+    if (node->role == SHOAL_PEER) {
+        sh_json_set_bool(row, "keeps_replicas", node->keeps_replicas);
+        sh_json_set_text(row, "machine", node->machine);
+        sh_json_set_text(row, "rack", node->rack);
+        sh_json_set_text(row, "network_switch", node->network_switch);
+    }
     return row;
+}
+
+static const char *name_or_dash(const char *name)
+{
+    return *name ? name : "-";
+}
+
+static void list_print(FILE *out, const struct shoal_node *node)
+{
+    const char *keeps = node->role != SHOAL_PEER ? "-" : node->keeps_replicas ? "yes" : "no";
+    fprintf(out, "%5u  %-9s  %-6s  %-21s  %-8s  %-12s  %-12s  %s\n", (unsigned)node->nid.v,
+            role_name(node->role), state_name(node->state), node->address, keeps,
+            name_or_dash(node->machine), name_or_dash(node->rack),
+            name_or_dash(node->network_switch));
 }
 
 int sh_cmd_run_node_list(struct sh_cmd *cmd)
@@ -52,13 +72,13 @@ int sh_cmd_run_node_list(struct sh_cmd *cmd)
         return status;
     struct sh_json *list = sh_json_array();
     if (!cmd->flags.json)
-        fprintf(cmd->out, "%5s  %-9s  %-6s  %s\n", "NODE", "ROLE", "STATE", "ADDRESS");
+        fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s  %-8s  %-12s  %-12s  %s\n", "NODE", "ROLE",
+                "STATE", "ADDRESS", "REPLICAS", "MACHINE", "RACK", "SWITCH");
     for (size_t i = 0; i < count; i++) {
         if (cmd->flags.json)
             sh_json_append(list, node_json(&nodes[i]));
         else
-            fprintf(cmd->out, "%5u  %-9s  %-6s  %s\n", (unsigned)nodes[i].nid.v,
-                    role_name(nodes[i].role), state_name(nodes[i].state), nodes[i].address);
+            list_print(cmd->out, &nodes[i]);
     }
     free(nodes);
     if (cmd->flags.json) {

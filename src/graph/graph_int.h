@@ -89,7 +89,9 @@ struct sh_load {
     uint32_t prepared;               /* and how many answered that they are prepared too */
     uint8_t *chunk;                  /* FILL: a chunk being encoded */
     size_t chunk_room;
-    bool waiting; /* somebody waits for a goal */
+    size_t chunk_size; /* of the encoded vertex that is not written yet; 0: there is none */
+    struct sh_store_rewriting *rewriting; /* of one that is logged in pieces; NULL: there is none */
+    bool waiting;                         /* somebody waits for a goal */
     struct sh_reply_to reply_to;
     uint64_t reply_ns; /* when to answer at the latest */
     enum shoal_err err;

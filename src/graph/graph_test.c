@@ -156,6 +156,92 @@ static void out_of_chunk_memory(void **state)
     world_close(world);
 }
 
+/* --- A log that has no room now and then -------------------------------------------------------- */
+
+static unsigned asked; /* by one peer's step */
+
+static enum shoal_err room_at_times(void)
+{
+    return ++asked % 1000 < 300 ? SHOAL_EAGAIN : SHOAL_OK;
+}
+
+static enum shoal_err on_admit(void *arg, shoal_cid cid, enum sh_store_event event, uint32_t before,
+                               uint32_t size)
+{
+    (void)arg, (void)cid, (void)before, (void)size;
+    return event == SH_STORE_UNMADE ? SHOAL_OK : room_at_times();
+}
+
+static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struct sh_bytes image)
+{
+    (void)arg, (void)cid, (void)event, (void)image;
+}
+
+static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint32_t size)
+{
+    (void)arg, (void)cid, (void)event, (void)size;
+}
+
+static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t before, uint32_t size)
+{
+    (void)arg, (void)cid, (void)before, (void)size;
+    return room_at_times();
+}
+
+static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct sh_bytes bytes,
+                               bool is_last)
+{
+    (void)arg, (void)cid, (void)offset, (void)bytes, (void)is_last;
+    return room_at_times();
+}
+
+static void on_pieces_end(void *arg, shoal_cid cid, uint32_t before, bool is_made)
+{
+    unsigned *larges = arg;
+    (void)cid, (void)before;
+    *larges += is_made;
+}
+
+/* Vertices are made, written and removed though the log has no room for 300 of 1000 changes, in a row; one vertex of them in pieces. */
+static void log_without_room(void **state)
+{
+    (void)state;
+    struct world *world = world_open(1, STORE_BYTES, 0);
+    unsigned larges = 0;
+    const struct sh_store_witness witness = {.admit = on_admit,
+                                             .record = on_record,
+                                             .cancel = on_cancel,
+                                             .pieces_begin = on_pieces_begin,
+                                             .piece = on_piece,
+                                             .pieces_end = on_pieces_end,
+                                             .arg = &larges};
+    sh_store_witness_set(world->nodes[0].store, &witness);
+    const unsigned edges = 40000;
+    size_t room = (size_t)edges * 16, size = 0;
+    char *text = malloc(room);
+    assert_non_null(text);
+    for (unsigned i = 0; i < edges; i++)
+        size += (size_t)snprintf(text + size, room - size, "7 %u\n", i + 100);
+    struct sh_graph_load_report report;
+    struct sh_graph_problem problem;
+    assert_int_equal(load_text(world, text, NULL, false, false, &report, &problem), SHOAL_OK);
+    free(text);
+    assert_int_equal(report.vertices, edges + 1);
+    assert_int_equal(report.edges, edges);
+    assert_int_equal(larges, 1);
+    struct sh_graph_bfs_result result;
+    assert_int_equal(sh_graph_bfs(&world->caller, world->peers, 1, 7, false, &result, &problem),
+                     SHOAL_OK);
+    assert_int_equal(result.reached, edges + 1);
+    sh_graph_bfs_result_free(&result);
+    /* Another graph in its place: all of the first is removed. */
+    assert_int_equal(load_text(world, "1 2\n", NULL, false, true, &report, &problem), SHOAL_OK);
+    uint64_t deadline = sh_now(&world->clock) + UINT64_C(60000000000);
+    while (chunks(world) != 2)
+        assert_true(sh_now(&world->clock) < deadline);
+    world_close(world);
+}
+
 /* A coordinator that begins and is never heard again: the peer forgets the load. */
 static void abandoned_load(void **state)
 {
@@ -556,15 +642,11 @@ int main(void)
     size_t bad_len;
     assert_int_equal(sh_log_levels_set("error", &bad, &bad_len), SHOAL_OK);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_graph),
-        cmocka_unit_test(failed_loads),
-        cmocka_unit_test(out_of_chunk_memory),
-        cmocka_unit_test(abandoned_load),
-        cmocka_unit_test(random_graphs),
-        cmocka_unit_test(damaged_vertex),
-        cmocka_unit_test(wordnet),
-        cmocka_unit_test(several_traversals),
-        cmocka_unit_test(abandoned_traversals),
+        cmocka_unit_test(small_graph),         cmocka_unit_test(failed_loads),
+        cmocka_unit_test(out_of_chunk_memory), cmocka_unit_test(log_without_room),
+        cmocka_unit_test(abandoned_load),      cmocka_unit_test(random_graphs),
+        cmocka_unit_test(damaged_vertex),      cmocka_unit_test(wordnet),
+        cmocka_unit_test(several_traversals),  cmocka_unit_test(abandoned_traversals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -233,23 +233,44 @@ static enum shoal_err encode_next(struct sh_load *load, size_t *size_out)
     return SHOAL_OK;
 }
 
-bool sh_link_fill(struct sh_graph *graph, struct sh_load *load)
+/* Writes the encoded vertex. EAGAIN: it is to be gone on with in a later step, as the log takes it in pieces, or has no room now. */
+static enum shoal_err vertex_write(struct sh_graph *graph, struct sh_load *load)
 {
+    struct sh_backup *backup = graph->config.backup;
     struct sh_write write;
     sh_write_begin(&write, SH_LEVEL_ASYNC);
+    if (load->rewriting) {
+        if (!sh_backup_rewriting_step(backup, &write, load->rewriting))
+            return SHOAL_EAGAIN;
+        struct sh_store_rewriting *rewriting = load->rewriting;
+        load->rewriting = NULL;
+        return sh_store_rewriting_end(rewriting);
+    }
+    const struct sh_store_rewrite put = {.kind = SH_STORE_PUT,
+                                         .cid = sh_part_lid(load->part, (uint32_t)load->at),
+                                         .data = sh_bytes_make(load->chunk, load->chunk_size)};
+    enum shoal_err err = sh_backup_put(backup, &write, put.cid, put.data);
+    if (err != SHOAL_ELIMIT)
+        return err;
+    err = sh_store_rewriting_begin(graph->config.store, &put, &load->rewriting);
+    return err ? err : SHOAL_EAGAIN;
+}
+
+bool sh_link_fill(struct sh_graph *graph, struct sh_load *load)
+{
     for (size_t bytes = 0; bytes < FILL_BYTES && load->at < load->part->count; load->at++) {
-        size_t size;
-        enum shoal_err err = encode_next(load, &size);
+        enum shoal_err err = load->chunk_size ? SHOAL_OK : encode_next(load, &load->chunk_size);
         if (!err)
-            err = sh_backup_put(graph->config.backup, &write,
-                                sh_part_lid(load->part, (uint32_t)load->at),
-                                sh_bytes_make(load->chunk, size));
+            err = vertex_write(graph, load);
+        if (err == SHOAL_EAGAIN)
+            return false;
         if (err) {
             sh_load_fail(graph, err, "the chunk of vertex %llu can't be written",
                          (unsigned long long)load->part->names[load->at]);
             return false;
         }
-        bytes += size + 64;
+        bytes += load->chunk_size + 64;
+        load->chunk_size = 0;
     }
     if (load->at < load->part->count)
         return false;

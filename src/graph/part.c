@@ -172,32 +172,48 @@ bool sh_part_find_peer(const struct sh_part *part, shoal_nid nid, uint32_t *rank
     return false;
 }
 
-/* Takes up to REMOVE_AT_ONCE vertices off the part's end. */
-static size_t take_last(struct sh_part *part, sh_lid *lids_out)
+/* The last vertices of the part, up to REMOVE_AT_ONCE, the last one first. */
+static size_t last_ones(const struct sh_part *part, sh_lid *lids_out)
 {
     size_t count = 0;
-    while (count < REMOVE_AT_ONCE && part->count > 0) {
-        struct sh_part_run *last = &part->runs[part->run_count - 1];
-        last->count--;
-        part->count--;
-        lids_out[count++] = (sh_lid){last->lid + last->count};
-        if (last->count == 0)
-            part->run_count--;
+    for (uint32_t i = part->run_count; i > 0 && count < REMOVE_AT_ONCE; i--) {
+        const struct sh_part_run *run = &part->runs[i - 1];
+        for (uint32_t k = run->count; k > 0 && count < REMOVE_AT_ONCE; k--)
+            lids_out[count++] = (sh_lid){run->lid + k - 1};
     }
     return count;
+}
+
+/* Takes so many vertices off the part's end, and lets others have their IDs. */
+static void last_drop(struct sh_part *part, struct sh_store *store, const sh_lid *lids,
+                      size_t count)
+{
+    SH_ASSERT(count <= part->count);
+    sh_store_unretain(store, lids, count);
+    part->count -= (uint32_t)count;
+    while (count > 0) {
+        struct sh_part_run *run = &part->runs[part->run_count - 1];
+        uint32_t some = run->count < count ? run->count : (uint32_t)count;
+        run->count -= some;
+        count -= some;
+        part->run_count -= run->count == 0;
+    }
 }
 
 bool sh_part_remove_some(struct sh_part *part, struct sh_store *store, struct sh_backup *backup)
 {
     sh_lid lids[REMOVE_AT_ONCE];
     enum shoal_err errs[REMOVE_AT_ONCE];
-    size_t count = take_last(part, lids);
+    size_t count = last_ones(part, lids), gone = 0;
     struct sh_write write;
     sh_write_begin(&write, SH_LEVEL_ASYNC);
     /* A chunk that somebody else removed already is as gone as it should be, and its ID is no other
      * chunk's, since it was retained. */
     (void)sh_backup_remove_multi(backup, &write, lids, count, errs);
-    sh_store_unretain(store, lids, count);
+    /* Those for which the log has no room are removed later; of what stands behind them, some may be gone. */
+    while (gone < count && errs[gone] != SHOAL_EAGAIN)
+        gone++;
+    last_drop(part, store, lids, gone);
     return part->count == 0;
 }
 
@@ -205,7 +221,7 @@ void sh_part_let_go(struct sh_part *part, struct sh_store *store)
 {
     sh_lid lids[REMOVE_AT_ONCE];
     while (part->count > 0)
-        sh_store_unretain(store, lids, take_last(part, lids));
+        last_drop(part, store, lids, last_ones(part, lids));
 }
 
 uint64_t sh_part_index_bytes(const struct sh_part *part)

@@ -98,8 +98,32 @@ static void fail_creation(struct sh_graph *graph, enum shoal_err err, const stru
                      err == SHOAL_EFULL ? "chunk memory" : "memory", graph->load->part->count);
 }
 
+/* How far the vertices were taken off, for another attempt. */
+struct taken {
+    size_t out_at, in_at, record_at;
+    uint64_t edges, records, record_bytes;
+};
+
+static struct taken taken_now(const struct sh_load *load)
+{
+    const struct sh_part *part = load->part;
+    return (struct taken){load->out_at, load->in_at,   load->record_at,
+                          part->edges,  part->records, part->record_bytes};
+}
+
+static void taken_back(struct sh_load *load, const struct taken *taken)
+{
+    load->out_at = taken->out_at;
+    load->in_at = taken->in_at;
+    load->record_at = taken->record_at;
+    load->part->edges = taken->edges;
+    load->part->records = taken->records;
+    load->part->record_bytes = taken->record_bytes;
+}
+
 bool sh_seal_create(struct sh_graph *graph, struct sh_load *load)
 {
+    const struct taken before = taken_now(load);
     struct newborn born[CREATE_AT_ONCE];
     uint32_t sizes[CREATE_AT_ONCE];
     sh_lid lids[CREATE_AT_ONCE];
@@ -121,6 +145,10 @@ bool sh_seal_create(struct sh_graph *graph, struct sh_load *load)
     struct sh_write write;
     sh_write_begin(&write, SH_LEVEL_ASYNC);
     enum shoal_err err = sh_backup_new_as(graph->config.backup, &write, &wish, lids, NULL);
+    if (err == SHOAL_EAGAIN) { /* the log has no room: in a later step */
+        taken_back(load, &before);
+        return false;
+    }
     if (err) {
         fail_creation(graph, err, born, count);
         return false;

@@ -25,6 +25,9 @@ static void release(struct sh_load *load, struct sh_unmaps *unmaps)
     sh_entries_free(&load->uses, unmaps);
     sh_pages_discard(load->text, load->text_room, unmaps);
     free(load->chunk);
+    if (load->rewriting)
+        (void)!sh_store_rewriting_end(load->rewriting);
+    load->rewriting = NULL;
     load->text = load->chunk = NULL;
     load->text_size = load->text_room = load->chunk_room = 0;
 }

@@ -108,7 +108,9 @@ enum sh_metadata_kind {
 /* Why an update of a zone may be carried out. */
 enum sh_zone_condition {
     SH_ZONE_BY_OWNER, /* if the asker's life is the one that owns the zone */
-    SH_ZONE_BY_OTHER, /* the superpeer that ordered it has seen to that (superpeer_zones.c) */
+    /* The superpeer that ordered it has seen to that (superpeer_zones.c). NEW: the zone's record was lost with the
+     * shard's replicas, and its owner registers it again. */
+    SH_ZONE_BY_OTHER,
 };
 
 enum sh_claim {
@@ -164,8 +166,8 @@ struct sh_metadata_update {
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the shard's bound. BARRIER: metadata_barriers.h.
  * ZONE_NEW: OK also if the zone is there and is this life's: its record stays as it is; EEXIST, it is another's;
- * ECANCELED, the number is not above the creator's last one, so the zone is not made, now or later; ELIMIT, too
- * many zones. ZONE_CHANGE, ZONE_REMOVE: OK also if it was done before; ENONAME; EDIFFERS, the version is another; ENOTOWNER,
+ * ECANCELED, the number is not above the creator's last one, so the zone is not made, now or later, but by a NEW
+ * that registers it again; ELIMIT, too many zones. ZONE_CHANGE, ZONE_REMOVE: OK also if it was done before; ENONAME; EDIFFERS, the version is another; ENOTOWNER,
  * the asker does not own it. CHANGE: EINVAL, a concluded zone's bounds change; ELIMIT, no number is left.
  * All that have a caller: ECANCELED, it is older than the caller's last one. Of a caller that is
  * not known, and forgotten may be what came after `since`: ETIMEOUT, a repetition, which may have

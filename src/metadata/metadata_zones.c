@@ -326,7 +326,8 @@ enum shoal_err sh_metadata_zone_look(const struct sh_metadata *metadata,
 }
 
 /* Numbers rise by creator, so that one that is not there was removed or will never be made: no zone has an
- * ID that another one had, however late a NEW arrives. */
+ * ID that another one had, however late a NEW arrives. But a zone whose record is lost is registered again by its
+ * owner, and owners come in any order. */
 static enum shoal_err zone_new(struct sh_metadata_shard *shard,
                                const struct sh_metadata_update *update)
 {
@@ -337,12 +338,15 @@ static enum shoal_err zone_new(struct sh_metadata_shard *shard,
     uint8_t value[8];
     if (find(shard, made->id, &zone))
         return zone.owner.v == made->owner.v && zone.life == made->life ? SHOAL_OK : SHOAL_EEXIST;
-    if (sh_zone_number(made->id) <= last_of(shard, creator))
+    uint64_t number = sh_zone_number(made->id), last = last_of(shard, creator);
+    if (number <= last && update->condition != SH_ZONE_BY_OTHER)
         return SHOAL_ECANCELED;
     if (shard->counts[SH_ITEM_ZONE] >= SH_METADATA_ZONES_MAX)
         return SHOAL_ELIMIT;
     zone_put(shard, made);
-    sh_store64(value, sh_zone_number(made->id));
+    if (number <= last)
+        return SHOAL_OK;
+    sh_store64(value, number);
     sh_metadata_item_put(shard, SH_ITEM_LAST, last_key_of(creator, &key), sh_bytes_make(value, 8));
     return SHOAL_OK;
 }

@@ -379,6 +379,33 @@ static void test_an_id_is_used_once(void **state)
     sh_metadata_destroy(metadata);
 }
 
+/* But a record that was lost is made again, in any order, and numbers of new zones stay above all. */
+static void test_a_lost_record_is_made_again(void **state)
+{
+    (void)state;
+    struct sh_metadata *metadata = fresh();
+    struct sh_zone zone = zone_make(1, 5, 0, 2), there;
+    struct sh_metadata_update made = update_of(SH_METADATA_ZONE_NEW, &zone);
+    assert_int_equal(apply(metadata, &made), SHOAL_OK);
+    made.condition = SH_ZONE_BY_OTHER;
+    made.zone.version = made.zone.incarnation = SH_ZONE_JUMP + 3;
+    for (uint64_t number = 4; number > 2; number--) {
+        made.zone.id = sh_zone_id(creator_of(1), number);
+        assert_int_equal(apply(metadata, &made), SHOAL_OK);
+        assert_true(sh_metadata_zone(metadata, made.zone.id, &there));
+        assert_true(there.version == SH_ZONE_JUMP + 3 && there.incarnation == SH_ZONE_JUMP + 3);
+        assert_true(sh_metadata_zone_last(metadata, creator_of(1)) == 5);
+    }
+    made.zone.id = sh_zone_id(creator_of(1), 9);
+    assert_int_equal(apply(metadata, &made), SHOAL_OK);
+    metadata = copied(metadata);
+    assert_true(sh_metadata_zone_last(metadata, creator_of(1)) == 9);
+    made.condition = SH_ZONE_BY_OWNER;
+    made.zone.id = sh_zone_id(creator_of(1), 7);
+    assert_int_equal(apply(metadata, &made), SHOAL_ECANCELED);
+    sh_metadata_destroy(metadata);
+}
+
 /* A repeated NEW is answered with what the first one made, and what became of it since. */
 static void test_a_repeated_new_changes_nothing(void **state)
 {
@@ -588,6 +615,7 @@ int main(void)
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_a_former_owner_changes_nothing),
         cmocka_unit_test(test_an_id_is_used_once),
+        cmocka_unit_test(test_a_lost_record_is_made_again),
         cmocka_unit_test(test_a_repeated_new_changes_nothing),
         cmocka_unit_test(test_numbers_end),
         cmocka_unit_test(test_what_is_no_record),

@@ -1,4 +1,5 @@
 #include "node/dumps.h"
+#include "node/held.h"
 #include "node/holdings.h"
 #include "node/job.h"
 
@@ -19,7 +20,9 @@ struct sh_dumps {
     struct sh_job job; /* the one under way, or the last */
     struct sh_dump *dump;
     struct sh_load *load;
-    struct sh_write write;      /* what the load makes */
+    struct sh_write
+        write;       /* what the load makes; then all that is to be logged before it is over */
+    bool is_logging; /* all is loaded, and that is waited for */
     struct sh_analyze *analyze; /* kept until the next job, for its result */
     uint64_t due_ns;
 };
@@ -60,6 +63,29 @@ static void job_over(struct sh_dumps *dumps)
             SH_TEXT("result", shoal_err_text(dumps->job.err)), SH_U64("chunks", dumps->job.chunks));
 }
 
+static void loaded(void *arg, enum shoal_err err)
+{
+    struct sh_dumps *dumps = arg;
+    dumps->is_logging = false;
+    if (dumps->job.err == SHOAL_OK)
+        dumps->job.err = err;
+    job_over(dumps);
+}
+
+/* What was loaded is acknowledged, as other changes are, before the load is said to be over. */
+static bool load_is_logged(struct sh_dumps *dumps)
+{
+    struct sh_backup *backup = dumps->config.backup;
+    enum sh_level level = sh_helds_level(sh_chunks_helds(dumps->config.chunks), SH_DUMPS_LOAD);
+    if (dumps->job.kind != SH_JOB_LOAD || level == SH_LEVEL_ASYNC)
+        return true;
+    sh_write_begin(&dumps->write, level);
+    sh_backup_write_all(backup, &dumps->write);
+    dumps->is_logging = sh_write_wait(backup, &dumps->write, loaded, dumps);
+    dumps->job.is_over = !dumps->is_logging;
+    return !dumps->is_logging;
+}
+
 static unsigned job_step(struct sh_dumps *dumps)
 {
     struct sh_job *job = &dumps->job;
@@ -84,11 +110,13 @@ static unsigned job_step(struct sh_dumps *dumps)
 static unsigned run(void *arg)
 {
     struct sh_dumps *dumps = arg;
-    if (!runs(dumps))
+    if (!runs(dumps) || dumps->is_logging)
         return 0;
     unsigned done = job_step(dumps);
-    if (dumps->job.is_over)
+    if (dumps->job.is_over && load_is_logged(dumps))
         job_over(dumps);
+    else if (dumps->is_logging)
+        dumps->due_ns = SH_NEVER;
     else if (done == 0)
         dumps->due_ns = SH_NEVER; /* the disk wakes us */
     else

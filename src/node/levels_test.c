@@ -17,6 +17,7 @@
 #include "log/replog.h"
 #include "msg/once.h"
 #include "node/locks_test.h"
+#include "node/moves_int.h"
 
 #define SMALL 64u
 #define MEDIUM (8u << 10)
@@ -125,6 +126,8 @@ struct ask {
 
 struct test {
     struct rig rig;
+    struct sh_directory *directory;
+    struct sh_moves *moves;
     struct gate gate;
     struct sh_replog *log;
     uint64_t number; /* of the last request that is done once */
@@ -142,7 +145,10 @@ static void wake(void *arg)
 
 static void settle(void)
 {
-    rig_settle(&test.rig);
+    struct sh_step moves = sh_moves_step(test.moves);
+    do
+        rig_settle(&test.rig);
+    while (moves.run(moves.arg) > 0);
 }
 
 /* The log gets on as far as its disk lets it. */
@@ -169,6 +175,23 @@ static void disk_catches_up(void)
     assert_true(sh_backup_is_clean(test.rig.backup, &all));
 }
 
+static void moves_open(void)
+{
+    struct rig *rig = &test.rig;
+    struct sh_clock clock = sh_memwire_env(&rig->node.memwire).clock;
+    const struct sh_directory_config known = {
+        .msg = rig->node.msg, .clock = clock, .cache_ranges_max = 8};
+    assert_int_equal(sh_directory_create(&known, &test.directory), SHOAL_OK);
+    const struct sh_moves_config config = {.msg = rig->node.msg,
+                                           .store = rig->store,
+                                           .backup = rig->backup,
+                                           .chunks = rig->chunks,
+                                           .locks = rig->locks,
+                                           .directory = test.directory,
+                                           .clock = clock};
+    assert_int_equal(sh_moves_create(&config, &test.moves), SHOAL_OK);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -176,6 +199,7 @@ static int setup(void **state)
         .nid = {RIG_NID}, .zone_bytes = 2 << 20, .window_bytes = 8 << 20, .wake = wake};
     test = (struct test){.gate.base.ops = &gate_ops};
     rig_open_backed(&test.rig, 8, backed);
+    moves_open();
     assert_int_equal(sh_memory_disk_create(&test.gate.inner), SHOAL_OK);
     const struct sh_replog_config config = {.disk = &test.gate.base,
                                             .name = "log",
@@ -205,6 +229,8 @@ static int teardown(void **state)
 {
     (void)state;
     gate_hold(&test.gate, false);
+    sh_moves_destroy(test.moves);
+    sh_directory_destroy(test.directory);
     rig_close(&test.rig);
     sh_replog_close(test.log);
     test.gate.inner->ops->destroy(test.gate.inner);
@@ -222,9 +248,9 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         memcpy(ask->answer, payload->at, ask->size < ANSWER_MAX ? ask->size : ANSWER_MAX);
 }
 
-static void ask_send(struct ask *ask, sh_msg_type type, struct sh_bytes payload)
+static void ask_send_by(unsigned who, struct ask *ask, sh_msg_type type, struct sh_bytes payload)
 {
-    struct sh_msg *msg = test.rig.askers[RIG_CLIENT].msg;
+    struct sh_msg *msg = test.rig.askers[who].msg;
     struct sh_out out;
     *ask = (struct ask){.request = {.done = on_answer, .arg = ask}};
     assert_int_equal(
@@ -233,6 +259,11 @@ static void ask_send(struct ask *ask, sh_msg_type type, struct sh_bytes payload)
     sh_put_raw(&out.w, payload);
     sh_msg_end(msg, &out);
     settle();
+}
+
+static void ask_send(struct ask *ask, sh_msg_type type, struct sh_bytes payload)
+{
+    ask_send_by(RIG_CLIENT, ask, type, payload);
 }
 
 /* --- Requests ---------------------------------------------------------------------------------- */
@@ -628,6 +659,94 @@ static void test_one_of_two(void **state)
     assert_true(look.is_done && !look.err);
 }
 
+/* Chunks that move here are on the disk before their source hears that they came, and forgets them. */
+static void stage_check(uint64_t sequence, uint32_t size)
+{
+    struct ask stage;
+    struct sh_msg *source = test.rig.askers[RIG_PEER].msg;
+    const struct row row = {"stage", SH_MOVES_STAGE, size, size, false};
+    shoal_cid cid = shoal_cid_make((shoal_nid){SH_PEER_NID_MIN + 7}, sequence);
+    bool is_large = sh_moves_is_large(1, size);
+    disk_catches_up();
+    gate_hold(&test.gate, true);
+    struct sh_writer w = sh_writer_make(request_bytes, sizeof request_bytes);
+    sh_put64(&w, sequence);
+    sh_put16(&w, 1);
+    sh_put32(&w, 0);
+    sh_put32(&w, 0);
+    sh_put64(&w, cid.v);
+    sh_put64(&w, cid.v);
+    sh_put32(&w, size);
+    if (!is_large)
+        sh_put_raw(&w, sh_bytes_make(pattern, size));
+    ask_send_by(RIG_PEER, &stage, SH_MOVES_STAGE,
+                sh_bytes_make(request_bytes, (size_t)(w.at - request_bytes)));
+    for (uint32_t at = 0; is_large && at < size; at += SH_STORE_PIECE_BYTES) {
+        struct sh_out out;
+        uint32_t bytes = size - at < SH_STORE_PIECE_BYTES ? size - at : SH_STORE_PIECE_BYTES;
+        assert_int_equal(sh_msg_begin(source, (shoal_nid){RIG_NID}, SH_MOVES_PIECE,
+                                      SH_MOVES_PIECE_BYTES + bytes, &out),
+                         SHOAL_OK);
+        sh_put64(&out.w, sequence);
+        sh_put32(&out.w, at);
+        sh_put_raw(&out.w, sh_bytes_make(pattern + at, bytes));
+        sh_msg_end(source, &out);
+        settle();
+    }
+    assert_answered(&row, "nothing is in the log", &stage, false);
+    log_steps();
+    assert_answered(&row, "nothing is synced", &stage, false);
+    gate_hold(&test.gate, false);
+    log_steps();
+    assert_answered(&row, "all is on the disk", &stage, true);
+    assert_int_equal(stage.err, SHOAL_OK);
+}
+
+static void test_stage(void **state)
+{
+    (void)state;
+    stage_check(1, SMALL);
+    stage_check(2, LARGE);
+}
+
+/* A batch that is called off while it is being logged, and one that is when the node ends. */
+static void test_stage_called_off(void **state)
+{
+    (void)state;
+    static struct ask stage;
+    struct sh_msg *source = test.rig.askers[RIG_PEER].msg;
+    disk_catches_up();
+    for (uint64_t sequence = 1; sequence < 3; sequence++) {
+        struct sh_out out;
+        shoal_cid cid = shoal_cid_make((shoal_nid){SH_PEER_NID_MIN + 7}, 1);
+        gate_hold(&test.gate, true);
+        struct sh_writer w = sh_writer_make(request_bytes, sizeof request_bytes);
+        sh_put64(&w, sequence);
+        sh_put16(&w, 1);
+        sh_put32(&w, 0);
+        sh_put32(&w, 0);
+        sh_put64(&w, cid.v);
+        sh_put64(&w, cid.v);
+        sh_put32(&w, SMALL);
+        sh_put_raw(&w, sh_bytes_make(pattern, SMALL));
+        ask_send_by(RIG_PEER, &stage, SH_MOVES_STAGE,
+                    sh_bytes_make(request_bytes, (size_t)(w.at - request_bytes)));
+        assert_false(stage.is_done);
+        if (sequence == 2)
+            break;
+        assert_int_equal(
+            sh_msg_begin(source, (shoal_nid){RIG_NID}, SH_MOVES_DONE, SH_MOVES_DONE_BYTES, &out),
+            SHOAL_OK);
+        sh_put64(&out.w, sequence);
+        sh_put8(&out.w, 1); /* a source that was not answered can't say so */
+        sh_msg_end(source, &out);
+        settle();
+        assert_true(stage.is_done && stage.err == SHOAL_ECANCELED);
+        gate_hold(&test.gate, false);
+        log_steps();
+    }
+}
+
 /* An answer that waits has nobody to hear it any more. */
 static void test_asker_gone(void **state)
 {
@@ -671,6 +790,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_looks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sync, setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_of_two, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stage, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stage_called_off, setup, teardown),
         cmocka_unit_test_setup_teardown(test_asker_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_end, setup, teardown),
     };

@@ -307,7 +307,8 @@ static void committed(struct sh_move_batch *batch)
 {
     struct sh_moves *moves = batch->moves;
     sh_moves_mark(batch, SH_HOLDING_AWAY, SH_HOLDING_PLAIN);
-    sh_moves_let_go(batch);
+    batch->let_go = 0;
+    (void)sh_moves_let_go(batch); /* what is left, before it is told */
     moves->changes++;
     batch->locks.count = 0; /* they are the target's */
     uint64_t now = now_of(moves);
@@ -470,7 +471,8 @@ static void commit_send(struct sh_move_batch *batch)
 static void tell(struct sh_move_batch *batch)
 {
     struct sh_moves *moves = batch->moves;
-    if (done_tell(batch, true) == SHOAL_EAGAIN && sh_moves_is_up(moves, batch->target))
+    if (!sh_moves_let_go(batch) ||
+        (done_tell(batch, true) == SHOAL_EAGAIN && sh_moves_is_up(moves, batch->target)))
         batch->due_ns = now_of(moves) + SH_MOVES_AGAIN_NS / 10;
     else
         batch_over(batch);

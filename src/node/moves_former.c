@@ -1,11 +1,22 @@
 /* What a peer that was started again finds out of its former life, whose memory is gone.
  *
- *   own chunks of before       were here, and are gone; or had moved, and are where they moved to.
- *                              Once the peer has joined, the superpeer tells which ranges are
- *                              elsewhere (TREE); requests on them are told to wait until then
- *   others' that were here     are this node's by what the superpeers know, and gone. When somebody
- *                              asks for one, this node asks whose it is (TREE), and serves its range,
- *                              without chunks, if it is its own
+ *   own chunks of before       were here, and are gone, or have come back from the peer's log; or had
+ *                              moved, and are where they moved to. Once the peer has joined, the
+ *                              superpeer tells which ranges are elsewhere (TREE); requests on them are
+ *                              told to wait until then
+ *   others' that were here     are this node's by what the superpeers know, and gone, or have come back.
+ *                              When somebody asks for one, this node asks whose it is (TREE), and
+ *                              serves its range, with what chunks there are, if it is its own
+ *
+ * What has come back from the log (node/logs.h) may be other peers' by now, where the log has not heard, or no disk has, that it
+ * moved: nothing of it is served before the superpeers have said whose it is. So the store is swept once: of each chunk it is
+ * found out, and what is another's is let go of, in the log as well.
+ *
+ *     +-> next chunk at `swept` --own: holdings say--------> here: kept
+ *     |       |                                             away: let go of --------+
+ *     |       '--another's, not served --TREE--> its range is this peer's: served   |
+ *     |                                          another's: let go of --------------+
+ *     '-----------------------------------------------------------------------------'
  *
  * One question at a time, beside all else. */
 #include "base/assert.h"
@@ -14,6 +25,8 @@
 #include "node/moves_int.h"
 
 #define AGAIN_NS UINT64_C(100000000)
+#define ROOM_AGAIN_NS UINT64_C(1000000) /* where the log has no room */
+#define SWEPT_AT_ONCE 256
 
 static shoal_nid self_of(const struct sh_moves *moves)
 {
@@ -31,11 +44,18 @@ void sh_moves_joined(struct sh_moves *moves)
     sh_holdings_set(moves->holdings, shoal_cid_make(self_of(moves), 1),
                     shoal_cid_make(self_of(moves), base), SH_HOLDING_NOTHING, SHOAL_NID_NONE);
     sh_holdings_strays_keep(moves->holdings);
+    former->sweeps = sh_backup_is_on(moves->config.backup);
+    former->answer = (struct sh_range){.first.v = 1};
 }
 
 bool sh_moves_is_finding_out(const struct sh_moves *moves)
 {
     return moves->former.next;
+}
+
+bool sh_moves_is_sweeping(const struct sh_moves *moves)
+{
+    return moves->former.sweeps;
 }
 
 /* --- Own chunks ------------------------------------------------------------------------------ */
@@ -89,11 +109,15 @@ static void stray_take(struct sh_moves *moves, const struct sh_range *range)
 {
     struct sh_former *former = &moves->former;
     shoal_cid cid = former->asked, last = range->last;
+    former->answer = *range;
+    former->answer_changes = former->changes;
     if (range->value != self_of(moves).v || former->changes != moves->changes ||
         !range_cut(moves, cid, &last))
         return;
     sh_holdings_set(moves->holdings, cid, last, SH_HOLDING_HELD, SHOAL_NID_NONE);
-    SH_INFO("node", "answers for a range of its former life, whose chunks are lost",
+    SH_INFO("node",
+            former->sweeps ? "answers for a range of its former life"
+                           : "answers for a range of its former life, whose chunks are lost",
             SH_U64("first", cid.v), SH_U64("last", last.v));
 }
 
@@ -155,6 +179,78 @@ static void ask(struct sh_moves *moves, shoal_cid cid)
     sh_msg_end(moves->config.msg, &out);
 }
 
+/* --- What has come back from the log --------------------------------------------------------- */
+
+static bool is_staged(const struct sh_moves *moves, shoal_cid cid)
+{
+    for (const struct sh_staged *staged = moves->staged; staged; staged = staged->next) {
+        for (size_t i = 0; i < staged->count; i++) {
+            if (staged->runs[i].first.v <= cid.v && cid.v <= staged->runs[i].last.v)
+                return true;
+        }
+    }
+    return false;
+}
+
+enum sweep { SWEEP_KEEP, SWEEP_LET_GO, SWEEP_ASK };
+
+/* What is to be done with the chunks from `cid` on, and up to which one the same. What is staged came just now. An answer of before the last batches came
+ * or went tells nothing; nor does one that knows of nobody (0), as where the superpeers have lost what they knew: then the chunk stays, is not
+ * served, and is found when somebody asks for it. */
+static enum sweep sweep_what(const struct sh_moves *moves, shoal_cid cid, shoal_cid *last_out)
+{
+    const struct sh_former *former = &moves->former;
+    const struct sh_range *answer = &former->answer;
+    shoal_nid self = self_of(moves), nid;
+    enum sh_holding what = sh_holdings_find(moves->holdings, cid, last_out, &nid);
+    if (what == SH_HOLDING_AWAY && !is_staged(moves, cid)) {
+        *last_out = cid;
+        return SWEEP_LET_GO;
+    }
+    if (what != SH_HOLDING_PLAIN || shoal_cid_creator(cid).v == self.v)
+        return SWEEP_KEEP;
+    *last_out = cid;
+    if (is_staged(moves, cid))
+        return SWEEP_KEEP;
+    bool is_told = answer->first.v <= cid.v && cid.v <= answer->last.v &&
+                   former->answer_changes == moves->changes;
+    if (!is_told || answer->value == self.v)
+        return SWEEP_ASK;
+    return answer->value ? SWEEP_LET_GO : SWEEP_KEEP;
+}
+
+/* Goes over the next chunks; false: nothing is to be done before due_ns, or an answer comes. */
+static bool sweep_some(struct sh_moves *moves, uint64_t now_ns)
+{
+    struct sh_former *former = &moves->former;
+    shoal_nid self = self_of(moves);
+    struct sh_write write;
+    sh_lid first, last;
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
+    for (unsigned i = 0; i < SWEPT_AT_ONCE; i++) {
+        if (!sh_store_range(moves->config.store, former->swept, &first, &last)) {
+            former->sweeps = false;
+            SH_INFO("node", "knows which chunks of its log are its own");
+            return true;
+        }
+        shoal_cid cid = sh_holdings_cid(self, first), until;
+        former->swept = first;
+        enum sweep what = sweep_what(moves, cid, &until);
+        if (what == SWEEP_ASK) {
+            ask(moves, cid);
+            return true;
+        }
+        if (what == SWEEP_LET_GO &&
+            sh_backup_release(moves->config.backup, &write, first) == SHOAL_EAGAIN) {
+            former->due_ns = now_ns + ROOM_AGAIN_NS;
+            return false;
+        }
+        sh_lid end = sh_holdings_lid(self, until);
+        former->swept.v = (end.v < last.v ? end.v : last.v) + 1;
+    }
+    return true;
+}
+
 /* What is to be asked for next; 0: nothing. */
 static shoal_cid wanted(const struct sh_moves *moves)
 {
@@ -165,18 +261,26 @@ static shoal_cid wanted(const struct sh_moves *moves)
                         : sh_holdings_stray(moves->holdings);
 }
 
+/* Once it is known which own chunks are elsewhere, and nobody waits for an answer. */
+static bool may_sweep(const struct sh_moves *moves)
+{
+    return moves->former.sweeps && !moves->former.next && !moves->former.is_asking;
+}
+
 unsigned sh_moves_former_step(struct sh_moves *moves, uint64_t now_ns)
 {
     shoal_cid cid = wanted(moves);
-    if (!cid.v || now_ns < moves->former.due_ns)
+    if ((!cid.v && !may_sweep(moves)) || now_ns < moves->former.due_ns)
         return 0;
+    if (!cid.v)
+        return sweep_some(moves, now_ns);
     ask(moves, cid);
     return 1;
 }
 
 uint64_t sh_moves_former_due_ns(const struct sh_moves *moves)
 {
-    return wanted(moves).v ? moves->former.due_ns : SH_NEVER;
+    return wanted(moves).v || may_sweep(moves) ? moves->former.due_ns : SH_NEVER;
 }
 
 void sh_moves_former_end(struct sh_moves *moves)

@@ -56,6 +56,7 @@ struct sh_move_batch {
     size_t chunks;
     uint64_t bytes;
     uint32_t pieces_sent; /* of a large chunk: bytes */
+    size_t let_go;        /* chunks, once it is committed */
     shoal_nid creator, target;
     uint64_t target_life; /* of the process that has it */
     uint64_t sequence;
@@ -78,7 +79,10 @@ struct sh_staged {
     bool is_reported; /* HOLDS was answered since: what came of it a superpeer must say */
     /* A chunk that comes in pieces, while some are missing (block), and who waits for them. */
     struct sh_store_arriving arriving;
+    uint64_t
+        full_ns; /* since when all pieces are there, and the log has no room; 0: it is not so */
     struct sh_write write; /* all its chunks */
+    bool is_logging;       /* they are here, and STAGE is answered once they are on the disk */
     struct sh_reply_to reply_to;
     struct sh_request request;
     size_t count;
@@ -94,6 +98,12 @@ struct sh_former {
     bool is_asking;
     uint64_t due_ns;
     struct sh_request request;
+    /* Chunks that came back from the node's log: in the store's order, those before `swept` are served, or are gone. */
+    bool sweeps;
+    sh_lid swept;
+    struct sh_range
+        answer; /* the last one about another's chunk, and moves->changes when it was asked for; last below first: none */
+    uint64_t answer_changes;
 };
 
 #define SH_VACANT_MAX 256
@@ -139,7 +149,8 @@ struct sh_moves {
     enum shoal_err full_err; /* what the last of them said, but ENONODE only if all did */
     /* The target's. */
     struct sh_staged *staged;
-    uint64_t changes; /* batches that came or went for good */
+    struct sh_staged *left; /* of which nothing comes, but which are being logged */
+    uint64_t changes;       /* batches that came or went for good */
     struct sh_former former;
     struct sh_vacant vacant;
     uint64_t *highest; /* by node ID: the sequence of the last batch that came from there */
@@ -181,8 +192,8 @@ static inline bool sh_moves_is_large(size_t chunks, uint64_t bytes)
 {
     return chunks == 1 && bytes > SH_MOVES_BYTES_MAX;
 }
-/* The batch's chunks leave the store. */
-void sh_moves_let_go(const struct sh_move_batch *batch);
+/* The batch's chunks leave the store. False: the log has no room for more of that now; again later. */
+bool sh_moves_let_go(struct sh_move_batch *batch);
 
 /* moves_peers.c: which peers take chunks. */
 #define SH_MOVES_FULL_WORDS ((UINT16_MAX + 1) / 64)
@@ -201,6 +212,8 @@ void sh_moves_target_end(struct sh_moves *moves);
 
 /* moves_former.c. Whether it is not known yet which own chunks of a former life are elsewhere. */
 bool sh_moves_is_finding_out(const struct sh_moves *moves);
+/* Whether the store may have chunks that came back from the log, and are other peers' by now. */
+bool sh_moves_is_sweeping(const struct sh_moves *moves);
 unsigned sh_moves_former_step(struct sh_moves *moves, uint64_t now_ns);
 uint64_t sh_moves_former_due_ns(const struct sh_moves *moves);
 void sh_moves_former_end(struct sh_moves *moves);

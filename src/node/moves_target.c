@@ -8,6 +8,11 @@
 #include "node/moves_int.h"
 #include "store/leases.h"
 
+/* Before another attempt to have a large chunk logged for which there is no room. */
+#define LOG_AGAIN_NS UINT64_C(1000000)
+/* How long a batch may take to be logged: as long as its source waits for it at least. */
+#define LOGGED_NS (2 * SH_MOVES_ASK_NS)
+
 static shoal_nid self_of(const struct sh_moves *moves)
 {
     return sh_msg_nid(moves->config.msg);
@@ -57,15 +62,25 @@ static void arriving_end(struct sh_moves *moves, struct sh_staged *staged, enum 
     sh_msg_reply_error(moves->config.msg, staged->reply_to, SH_MOVES_STAGE, err, NULL);
 }
 
+static void list_leave(struct sh_staged **list, const struct sh_staged *staged)
+{
+    while (*list != staged)
+        list = &(*list)->next;
+    *list = staged->next;
+}
+
+/* The backup keeps its write for as long as it is being logged. */
 static void staged_free(struct sh_moves *moves, struct sh_staged *staged)
 {
-    struct sh_staged **at = &moves->staged;
-    while (*at != staged)
-        at = &(*at)->next;
-    *at = staged->next;
+    list_leave(&moves->staged, staged);
     if (staged->is_asking)
         (void)sh_msg_cancel(moves->config.msg, &staged->request);
-    free(staged);
+    if (!staged->is_logging) {
+        free(staged);
+        return;
+    }
+    staged->next = moves->left;
+    moves->left = staged;
 }
 
 /* The batch is here. */
@@ -87,11 +102,48 @@ static void locks_drop(struct sh_moves *moves, const struct sh_staged *staged)
 static void staged_drop(struct sh_moves *moves, struct sh_staged *staged)
 {
     locks_drop(moves, staged);
+    if (staged->is_logging)
+        sh_msg_reply_error(moves->config.msg, staged->reply_to, SH_MOVES_STAGE, SHOAL_ECANCELED,
+                           NULL);
     if (is_arriving(staged))
         arriving_end(moves, staged, SHOAL_ECANCELED);
     else
         chunks_drop(moves, staged->runs, staged->count, SIZE_MAX);
     staged_free(moves, staged);
+}
+
+/* Its chunks are on this node's disk, or will never be. */
+static void logged(void *arg, enum shoal_err err)
+{
+    struct sh_staged *staged = arg;
+    struct sh_moves *moves = staged->moves;
+    bool is_left = false;
+    for (const struct sh_staged *left = moves->left; left; left = left->next)
+        is_left |= left == staged;
+    staged->is_logging = false;
+    if (is_left) {
+        list_leave(&moves->left, staged);
+        free(staged);
+    } else if (err) {
+        sh_msg_reply_error(moves->config.msg, staged->reply_to, SH_MOVES_STAGE, err, NULL);
+        staged_drop(moves, staged);
+    } else {
+        staged->due_ns = sh_now(&moves->config.clock) + SH_MOVES_ASK_NS;
+        stage_answer(moves, staged->reply_to);
+    }
+}
+
+/* Answers STAGE once the batch is on this node's disk, if it has a log: the source has had most of it on its own for long,
+ * whatever the levels of the writes were, and forgets it with the commit. */
+static void stage_log(struct sh_moves *moves, struct sh_staged *staged)
+{
+    staged->is_logging = true;
+    staged->due_ns = sh_now(&moves->config.clock) + LOGGED_NS;
+    if (sh_write_wait(moves->config.backup, &staged->write, logged, staged))
+        return;
+    staged->is_logging = false;
+    staged->due_ns -= LOGGED_NS - SH_MOVES_ASK_NS;
+    stage_answer(moves, staged->reply_to);
 }
 
 /* The batch is this node's from now on. */
@@ -132,7 +184,7 @@ static enum shoal_err head_read(struct sh_moves *moves, struct sh_msg_in *in,
     if (!staged)
         return SHOAL_ENOMEM;
     *staged = head;
-    sh_write_begin(&staged->write, SH_LEVEL_ASYNC);
+    sh_write_begin(&staged->write, SH_LEVEL_DURABLE);
     bool is_well = true;
     for (size_t i = 0; i < head.count; i++) {
         struct sh_metadata_run *run = &staged->runs[i];
@@ -212,7 +264,7 @@ static enum shoal_err chunks_take(struct sh_moves *moves, struct sh_staged *stag
     }
     if (err)
         chunks_drop(moves, staged->runs, staged->count, taken);
-    return err;
+    return err == SHOAL_EAGAIN ? SHOAL_EBUSY : err; /* the log has no room now */
 }
 
 static enum shoal_err outcomes_take(struct sh_moves *moves, struct sh_reader *r, uint32_t count,
@@ -281,6 +333,8 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
         err = SHOAL_ELIMIT;
     if (!err)
         err = chunks_take(moves, staged, r);
+    if (err == SHOAL_EEXIST && sh_moves_is_sweeping(moves))
+        err = SHOAL_EBUSY; /* one of a former life is still to be let go of */
     if (err)
         return err;
     /* Results stay true if nothing comes of the batch. */
@@ -301,15 +355,24 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
     return SHOAL_OK;
 }
 
-/* All pieces are there. */
+/* All pieces are there. They go to the log in pieces, too, while there is room for them. */
 static void arrived(struct sh_moves *moves, struct sh_staged *staged)
 {
+    uint64_t now = sh_now(&moves->config.clock);
     struct sh_msg *msg = moves->config.msg;
     enum shoal_err err =
         sh_backup_arriving_end(moves->config.backup, &staged->write, &staged->arriving);
     if (!err) {
-        stage_answer(moves, staged->reply_to);
+        stage_log(moves, staged);
         return;
+    }
+    if (err == SHOAL_EAGAIN) {
+        staged->full_ns = staged->full_ns ? staged->full_ns : now;
+        staged->due_ns = now + LOG_AGAIN_NS;
+        if (now - staged->full_ns < SH_MOVES_ASK_NS)
+            return;
+        err = SHOAL_EBUSY;
+        sh_store_arriving_drop(moves->config.store, &staged->arriving);
     }
     sh_msg_reply_error(msg, staged->reply_to, SH_MOVES_STAGE, err, NULL);
     locks_drop(moves, staged);
@@ -361,7 +424,7 @@ static void on_stage(void *arg, struct sh_msg_in *in)
     const struct sh_staged *twin = staged_find(moves, staged->source, staged->sequence);
     if (twin) {
         free(staged); /* it came twice */
-        if (is_arriving(twin))
+        if (is_arriving(twin) || twin->is_logging)
             refuse(in, SHOAL_EBUSY, "it is still coming");
         else
             stage_answer(moves, in->reply_to);
@@ -385,7 +448,7 @@ static void on_stage(void *arg, struct sh_msg_in *in)
     }
     staged->reply_to = in->reply_to;
     if (!is_arriving(staged))
-        stage_answer(moves, in->reply_to);
+        stage_log(moves, staged);
 }
 
 /* A piece out of its place ends the batch: what is missing never comes. */
@@ -424,7 +487,7 @@ static void on_done(void *arg, struct sh_msg_in *in)
     struct sh_staged *staged = staged_find(moves, in->reply_to.nid, sequence);
     if (!staged)
         return;
-    if (!is_committed || is_arriving(staged))
+    if (!is_committed || is_arriving(staged) || staged->is_logging)
         staged_drop(moves, staged);
     else if (staged->is_reported)
         staged->due_ns = 0;
@@ -479,7 +542,9 @@ unsigned sh_moves_target_step(struct sh_moves *moves, uint64_t now_ns)
     struct sh_staged *staged = moves->staged;
     while (staged && (staged->is_asking || now_ns < staged->due_ns))
         staged = staged->next;
-    if (staged && is_arriving(staged))
+    if (staged && staged->full_ns && is_arriving(staged))
+        arrived(moves, staged);
+    else if (staged && (is_arriving(staged) || staged->is_logging))
         staged_drop(moves, staged); /* nobody can have committed what has not come */
     else if (staged)
         resolve(moves, staged);
@@ -539,5 +604,10 @@ void sh_moves_target_end(struct sh_moves *moves)
         if (is_arriving(moves->staged))
             arriving_end(moves, moves->staged, SHOAL_ESTOPPED);
         staged_free(moves, moves->staged);
+    }
+    while (moves->left) {
+        struct sh_staged *staged = moves->left;
+        moves->left = staged->next;
+        free(staged);
     }
 }

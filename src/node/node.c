@@ -317,6 +317,17 @@ static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
     return sh_superhost_create(&config, &node->superhost, detail);
 }
 
+static struct sh_traits traits_of(const struct sh_options *options)
+{
+    const char *const names[] = {options->machine, options->rack, options->network_switch};
+    struct sh_traits traits = {.keeps_replicas = options->keeps_replicas && *options->data_dir};
+    for (unsigned i = 0; i < SH_DOMAINS; i++) {
+        SH_ASSERT(strlen(names[i]) < SH_DOMAIN_NAME_MAX);
+        memcpy(traits.domains[i], names[i], strlen(names[i]) + 1);
+    }
+    return traits;
+}
+
 static enum shoal_err open_membership(struct sh_node_run *node)
 {
     const struct sh_options *options = node->options;
@@ -337,6 +348,7 @@ static enum shoal_err open_membership(struct sh_node_run *node)
         .superpeer_count = options->superpeers.count,
         .address = node->address,
         .instance = (uint32_t)(sh_random64(&node->env.random) | 1),
+        .traits = traits_of(options),
         .heartbeat_ns = options->heartbeat_ns,
         .failure_ns = options->failure_ns,
         .on_joined = on_joined,

@@ -127,14 +127,20 @@ static bool is_succeeded(const struct sh_registry *registry, const struct sh_nod
 }
 
 static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
-                            struct sh_bytes address, uint64_t instance)
+                            struct sh_bytes address, uint64_t instance,
+                            const struct sh_traits *traits)
 {
     SH_ASSERT(sh_nid_is_peer(nid) && instance);
     SH_ASSERT(address.size && address.size < SH_MSG_ADDRESS_MAX);
     struct sh_node node = {
         .nid = nid, .role = SH_ROLE_PEER, .state = SH_NODE_UP, .instance = instance};
     memcpy(node.address, address.at, address.size);
-    bool returns = sh_view_find(&registry->view, nid);
+    const struct sh_node *known = sh_view_find(&registry->view, nid);
+    if (traits)
+        node.traits = *traits;
+    else if (known)
+        node.traits = known->traits;
+    bool returns = known;
     enum shoal_err err = sh_view_put(&registry->view, &node);
     if (err)
         return err;
@@ -189,7 +195,7 @@ static enum shoal_err choose_nid(struct sh_registry *registry, struct sh_bytes a
 
 enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns,
                                    struct sh_bytes address, uint64_t life, shoal_nid previous,
-                                   shoal_nid *nid_out)
+                                   const struct sh_traits *traits, shoal_nid *nid_out)
 {
     if (!sh_address_is_valid(address) || !sh_life_starts(life))
         return SHOAL_EINVAL;
@@ -199,7 +205,7 @@ enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns
     /* The same process again, or the next one on a disk that does not know of its admission. */
     bool is_same = known && known->instance == life;
     if (is_same && (known->state != SH_NODE_UP || sh_node_is_at(known, address)))
-        return sh_registry_join(registry, now_ns, address, life, previous, nid_out);
+        return sh_registry_join(registry, now_ns, address, life, previous, traits, nid_out);
     if (known && sh_life_is_former(life, known->instance)) {
         SH_WARN("cluster", "refused a peer whose data_dir is a copy, or an old backup",
                 SH_U64("node", previous.v), SH_U64("starts", sh_life_starts(life)),
@@ -218,7 +224,7 @@ enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns
                 SH_U64("node", previous.v));
         return SHOAL_EEXIST;
     }
-    enum shoal_err err = admit(registry, now_ns, previous, address, life);
+    enum shoal_err err = admit(registry, now_ns, previous, address, life, traits);
     if (err)
         return err;
     registry->spoke_ns[previous.v - SH_PEER_NID_MIN] = 0;
@@ -231,9 +237,21 @@ uint64_t sh_registry_cluster(const struct sh_registry *registry)
     return registry->cluster_id;
 }
 
+/* A member joins again, and may have learned to say more of itself than the process that it goes on from did,
+ * or than the registry of before could hold. */
+static void traits_set(struct sh_registry *registry, shoal_nid nid, const struct sh_traits *traits)
+{
+    struct sh_node *node = sh_view_find(&registry->view, nid);
+    SH_ASSERT(node && node->role == SH_ROLE_PEER);
+    if (!traits || sh_traits_are_equal(&node->traits, traits))
+        return;
+    node->traits = *traits;
+    sh_registry_touch_node(registry, node);
+}
+
 enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
                                 struct sh_bytes address, uint64_t instance, shoal_nid previous,
-                                shoal_nid *nid_out)
+                                const struct sh_traits *traits, shoal_nid *nid_out)
 {
     if (!sh_address_is_valid(address) || !instance)
         return SHOAL_EINVAL;
@@ -241,7 +259,7 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     /* The peer joined with this life when it was started, but the registry of a cluster that was forced to go on
      * lost that entry. */
     if (known && is_later_life(known, instance))
-        return sh_registry_restart(registry, now_ns, address, instance, previous, nid_out);
+        return sh_registry_restart(registry, now_ns, address, instance, previous, traits, nid_out);
     shoal_nid nid;
     enum shoal_err err = choose_nid(registry, address, instance, previous, &known, &nid);
     if (err)
@@ -249,6 +267,7 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     bool is_there = known && sh_node_is_at(known, address);
     if (is_there && known->state == SH_NODE_UP) {
         heard(registry, nid, now_ns);
+        traits_set(registry, nid, traits);
         *nid_out = nid;
         return SHOAL_OK;
     }
@@ -258,7 +277,7 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
     if (sh_view_holder(&registry->view, address, instance))
         return SHOAL_EADDRINUSE;
     bool is_reissued = !previous.v && sh_nid_set_has(&registry->forgotten, nid);
-    err = admit(registry, now_ns, nid, address, instance);
+    err = admit(registry, now_ns, nid, address, instance, traits);
     if (err)
         return err;
     if (is_reissued)

@@ -39,19 +39,23 @@ void sh_registry_destroy(struct sh_registry *registry);
  * instance always gets the same ID, so a repeated request is harmless. EADDRINUSE: another node is
  * up at that address; a node is never failed because another one uses its address. EEXIST: another
  * instance has the ID, or has taken the place at the address since this one failed, or the node was
- * forgotten. EROLE: the ID is no peer's. ELIMIT: no ID is left. EINVAL: not a usable address or instance. ENOMEM. */
+ * forgotten. EROLE: the ID is no peer's. ELIMIT: no ID is left. EINVAL: not a usable address or instance. ENOMEM.
+ * traits take the place of those known of that ID; NULL: the node did not say any, and these stay. */
 SHOAL_NODISCARD enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
                                                 struct sh_bytes address, uint64_t instance,
-                                                shoal_nid previous, shoal_nid *nid_out);
+                                                shoal_nid previous, const struct sh_traits *traits,
+                                                shoal_nid *nid_out);
 /* Admits a peer that is started again: its instance is a life (arcs.h) on its disk, with its ID `previous`
  * from before. It keeps the ID, under which all that its former life had is gone. A repeated request is
  * harmless. EEXIST: that life, or a later one, was there already, so the disk is a copy or an old backup;
  * or several nodes have borne the ID, and the one that bears it, if any, is known at another address;
  * EAGAIN: the former life is up, or this one at another address; EADDRINUSE, EROLE, ELIMIT, EINVAL,
- * ENOMEM as above. */
+ * ENOMEM, and traits, as above. */
 SHOAL_NODISCARD enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns,
                                                    struct sh_bytes address, uint64_t life,
-                                                   shoal_nid previous, shoal_nid *nid_out);
+                                                   shoal_nid previous,
+                                                   const struct sh_traits *traits,
+                                                   shoal_nid *nid_out);
 /* Which cluster it is: nodes have that on their disks. The same for good, also of a cluster that was
  * forced to go on; another one of a registry that was begun anew. 0: it has not begun. */
 uint64_t sh_registry_cluster(const struct sh_registry *registry);
@@ -189,7 +193,7 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
 
 /* The image of a registry file, little-endian:
  *   0   u64  magic "SHOALREG"
- *   8   u16  format (7)
+ *   8   u16  format (8; 7 is read, too: its nodes have no traits)
  *   10  u16  0
  *   12  u16  number of superpeers
  *   14  u16  next ID to give out

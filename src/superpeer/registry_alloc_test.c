@@ -19,9 +19,9 @@ static void join(struct sh_registry *registry, unsigned at, shoal_nid *nid_out)
 {
     char address[32];
     (void)snprintf(address, sizeof address, "loop:%u", at);
-    assert_int_equal(
-        sh_registry_join(registry, 1, sh_bytes_text(address), 100 + at, SHOAL_NID_NONE, nid_out),
-        SHOAL_OK);
+    assert_int_equal(sh_registry_join(registry, 1, sh_bytes_text(address), 100 + at, SHOAL_NID_NONE,
+                                      NULL, nid_out),
+                     SHOAL_OK);
 }
 
 static void decisions_need_no_memory(void **state)

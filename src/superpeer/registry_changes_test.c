@@ -33,9 +33,12 @@ static shoal_nid join(struct sh_registry *registry, uint64_t instance)
     shoal_nid nid;
     (void)snprintf(address, sizeof address, "10.1.%u.%u:4100", (unsigned)(instance / 250),
                    (unsigned)(instance % 250));
-    assert_int_equal(
-        sh_registry_join(registry, 1, sh_bytes_text(address), instance, SHOAL_NID_NONE, &nid),
-        SHOAL_OK);
+    struct sh_traits traits = {.keeps_replicas = instance % 2};
+    (void)snprintf(traits.domains[SH_DOMAIN_RACK], SH_DOMAIN_NAME_MAX, "r%u",
+                   (unsigned)(instance % 5));
+    assert_int_equal(sh_registry_join(registry, 1, sh_bytes_text(address), instance, SHOAL_NID_NONE,
+                                      &traits, &nid),
+                     SHOAL_OK);
     return nid;
 }
 
@@ -50,6 +53,7 @@ static void assert_same(const struct sh_view *a, const struct sh_view *b)
         assert_int_equal(a->nodes[i].state, b->nodes[i].state);
         assert_int_equal(a->nodes[i].instance, b->nodes[i].instance);
         assert_string_equal(a->nodes[i].address, b->nodes[i].address);
+        assert_true(sh_traits_are_equal(&a->nodes[i].traits, &b->nodes[i].traits));
     }
 }
 

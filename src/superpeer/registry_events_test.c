@@ -27,7 +27,7 @@ static shoal_nid join(struct sh_registry *registry, uint64_t instance)
     shoal_nid nid;
     (void)snprintf(address, sizeof address, "peer:%u", (unsigned)instance);
     assert_int_equal(
-        sh_registry_join(registry, S, sh_bytes_text(address), instance, SHOAL_NID_NONE, &nid),
+        sh_registry_join(registry, S, sh_bytes_text(address), instance, SHOAL_NID_NONE, NULL, &nid),
         SHOAL_OK);
     return nid;
 }

@@ -34,7 +34,8 @@ static enum shoal_err join(struct sh_registry *registry, uint64_t now_ns, unsign
 {
     char address[32];
     (void)snprintf(address, sizeof address, "10.1.%u.%u:4100", place / 250, place % 250);
-    return sh_registry_join(registry, now_ns, sh_bytes_text(address), instance, previous, nid_out);
+    return sh_registry_join(registry, now_ns, sh_bytes_text(address), instance, previous, NULL,
+                            nid_out);
 }
 
 static shoal_nid joined(struct sh_registry *registry, uint64_t now_ns, unsigned place,
@@ -119,10 +120,11 @@ static void who_is_given_up(void **state)
     assert_int_equal(sh_registry_heartbeat(registry, S, a, life, epoch, &failed), SHOAL_EEXIST);
     assert_int_equal(join(registry, S, 1, life, a, &nid), SHOAL_EEXIST);
     struct sh_bytes address = sh_bytes_text("10.1.0.1:4100");
-    assert_int_equal(sh_registry_restart(registry, S, address, life, a, &nid), SHOAL_EEXIST);
+    assert_int_equal(sh_registry_restart(registry, S, address, life, a, NULL, &nid), SHOAL_EEXIST);
     assert_int_equal(sh_view_find(sh_registry_view(registry), a)->state, SH_NODE_LEFT);
-    assert_int_equal(sh_registry_restart(registry, S, address, life + (UINT64_C(1) << 32), a, &nid),
-                     SHOAL_OK);
+    assert_int_equal(
+        sh_registry_restart(registry, S, address, life + (UINT64_C(1) << 32), a, NULL, &nid),
+        SHOAL_OK);
     assert_int_equal(nid.v, a.v);
     assert_int_equal(sh_registry_give_up(registry, b, 3, returns), SHOAL_EAGAIN);
     sh_registry_destroy(registry);

@@ -8,7 +8,8 @@
 #include "superpeer/registry_int.h"
 
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
-#define IMAGE_FORMAT 7
+#define IMAGE_FORMAT 8
+#define IMAGE_FORMAT_BARE 7 /* before nodes had traits */
 #define IMAGE_HEAD_BYTES 40
 #define IMAGE_CRC_AT 36
 
@@ -139,19 +140,20 @@ enum shoal_err sh_registry_image_check(struct sh_bytes image, uint64_t *sequence
         return SHOAL_ECORRUPT;
     if (sh_load32(image.at + IMAGE_CRC_AT) != image_crc(image))
         return SHOAL_ECORRUPT;
-    if (sh_load16(image.at + 8) != IMAGE_FORMAT)
+    uint16_t format = sh_load16(image.at + 8);
+    if (format != IMAGE_FORMAT && format != IMAGE_FORMAT_BARE)
         return SHOAL_EVERSION;
     *sequence_out = sh_load64(image.at + 16);
     return SHOAL_OK;
 }
 
-static enum shoal_err load_nodes(struct sh_registry *registry, uint64_t now_ns, uint16_t superpeers,
-                                 struct sh_reader *r)
+static enum shoal_err load_nodes(struct sh_registry *registry, uint64_t now_ns, uint16_t format,
+                                 uint16_t superpeers, struct sh_reader *r)
 {
     size_t count = sh_get16(r);
     for (size_t i = 0; i < count; i++) {
         struct sh_node node;
-        if (sh_node_get(r, &node))
+        if (format == IMAGE_FORMAT_BARE ? sh_node_get_bare(r, &node) : sh_node_get(r, &node))
             return SHOAL_ECORRUPT;
         bool is_superpeer = node.role == SH_ROLE_SUPERPEER;
         if (is_superpeer ? node.nid.v > superpeers : !sh_nid_is_peer(node.nid))
@@ -171,7 +173,8 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
     if (!image_trim(&image))
         return SHOAL_ECORRUPT;
     struct sh_reader r = sh_reader_make(image);
-    (void)sh_reader_take(&r, 10);
+    (void)sh_get64(&r);
+    uint16_t format = sh_get16(&r);
     uint16_t zero = sh_get16(&r);
     uint16_t count = sh_get16(&r);
     shoal_nid next = {sh_get16(&r)};
@@ -186,7 +189,7 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
         SH_ERROR("cluster", "the stored registry is of another cluster");
         return SHOAL_ECLUSTER;
     }
-    enum shoal_err err = load_nodes(registry, now_ns, count, &r);
+    enum shoal_err err = load_nodes(registry, now_ns, format, count, &r);
     if (!err && sh_arcs_get(&r, &registry->arcs))
         err = SHOAL_ECORRUPT;
     if (!err)

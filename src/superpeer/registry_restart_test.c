@@ -24,15 +24,15 @@ static struct sh_registry *registry_make(void)
 static enum shoal_err restart(struct sh_registry *registry, const char *address, uint64_t life,
                               shoal_nid previous, shoal_nid *nid_out)
 {
-    return sh_registry_restart(registry, S, sh_bytes_text(address), life, previous, nid_out);
+    return sh_registry_restart(registry, S, sh_bytes_text(address), life, previous, NULL, nid_out);
 }
 
 static shoal_nid first_life(struct sh_registry *registry, const char *address)
 {
     shoal_nid nid;
-    assert_int_equal(
-        sh_registry_join(registry, S, sh_bytes_text(address), LIFE(1, 11), SHOAL_NID_NONE, &nid),
-        SHOAL_OK);
+    assert_int_equal(sh_registry_join(registry, S, sh_bytes_text(address), LIFE(1, 11),
+                                      SHOAL_NID_NONE, NULL, &nid),
+                     SHOAL_OK);
     return nid;
 }
 
@@ -81,8 +81,9 @@ static void a_new_life_keeps_the_id(void **state)
                      SHOAL_EBUSY);
     sh_registry_back(registry, nid, LIFE(1, 11));
     assert_int_equal(sh_registry_leave(registry, nid, LIFE(1, 11)), SHOAL_EEXIST);
-    assert_int_equal(sh_registry_join(registry, S, sh_bytes_text("one:1"), LIFE(1, 11), nid, &got),
-                     SHOAL_EEXIST);
+    assert_int_equal(
+        sh_registry_join(registry, S, sh_bytes_text("one:1"), LIFE(1, 11), nid, NULL, &got),
+        SHOAL_EEXIST);
     /* One that left is followed likewise. */
     assert_int_equal(sh_registry_leave(registry, nid, LIFE(2, 5)), SHOAL_OK);
     assert_int_equal(restart(registry, "one:1", LIFE(3, 9), nid, &got), SHOAL_OK);
@@ -110,12 +111,16 @@ static void an_unheard_start_joins_again(void **state)
                      SHOAL_EEXIST);
     assert_int_equal(sh_registry_heartbeat(registry, S, nid, 7, epoch, &failed), SHOAL_EEXIST);
     struct sh_bytes address = sh_bytes_text("one:1");
-    assert_int_equal(sh_registry_join(registry, S, address, LIFE(5, 7), nid, &got), SHOAL_EAGAIN);
-    assert_int_equal(sh_registry_join(registry, S, address, LIFE(3, 7), nid, &got), SHOAL_EEXIST);
-    assert_int_equal(sh_registry_join(registry, S, address, LIFE(4, 7), nid, &got), SHOAL_EEXIST);
+    assert_int_equal(sh_registry_join(registry, S, address, LIFE(5, 7), nid, NULL, &got),
+                     SHOAL_EAGAIN);
+    assert_int_equal(sh_registry_join(registry, S, address, LIFE(3, 7), nid, NULL, &got),
+                     SHOAL_EEXIST);
+    assert_int_equal(sh_registry_join(registry, S, address, LIFE(4, 7), nid, NULL, &got),
+                     SHOAL_EEXIST);
     sh_registry_fail(registry, nid, "test");
-    assert_int_equal(sh_registry_join(registry, S, address, LIFE(3, 7), nid, &got), SHOAL_EEXIST);
-    assert_int_equal(sh_registry_join(registry, S, address, LIFE(5, 7), nid, &got), SHOAL_OK);
+    assert_int_equal(sh_registry_join(registry, S, address, LIFE(3, 7), nid, NULL, &got),
+                     SHOAL_EEXIST);
+    assert_int_equal(sh_registry_join(registry, S, address, LIFE(5, 7), nid, NULL, &got), SHOAL_OK);
     assert_int_equal(got.v, nid.v);
     assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(5, 7), epoch + 2, &failed),
                      SHOAL_OK);
@@ -124,7 +129,8 @@ static void an_unheard_start_joins_again(void **state)
     sh_registry_destroy(registry);
     /* A peer without a disk has no starts, so a life with starts is another node's. */
     registry = registry_make();
-    assert_int_equal(sh_registry_join(registry, S, address, 9, SHOAL_NID_NONE, &nid), SHOAL_OK);
+    assert_int_equal(sh_registry_join(registry, S, address, 9, SHOAL_NID_NONE, NULL, &nid),
+                     SHOAL_OK);
     assert_int_equal(sh_registry_heartbeat(registry, S, nid, LIFE(5, 7), 0, &failed), SHOAL_EEXIST);
     sh_registry_destroy(registry);
 }
@@ -159,7 +165,7 @@ static void forgotten_and_crowded(void **state)
     shoal_nid nid = first_life(registry, "one:1"), got, other;
     sh_registry_fail(registry, nid, "test");
     assert_int_equal(
-        sh_registry_join(registry, S, sh_bytes_text("one:1"), 77, SHOAL_NID_NONE, &other),
+        sh_registry_join(registry, S, sh_bytes_text("one:1"), 77, SHOAL_NID_NONE, NULL, &other),
         SHOAL_OK);
     assert_int_equal(restart(registry, "one:1", LIFE(2, 5), nid, &got), SHOAL_EADDRINUSE);
     assert_int_equal(sh_registry_forget(registry, nid, LIFE(1, 11), sh_registry_returns(registry)),
@@ -180,9 +186,9 @@ static void an_id_of_several(void **state)
     shoal_nid nid = first_life(registry, "one:1"), got;
     assert_int_equal(sh_registry_leave(registry, nid, LIFE(1, 11)), SHOAL_OK);
     assert_int_equal(sh_registry_forget(registry, nid, LIFE(1, 11), 0), SHOAL_OK);
-    assert_int_equal(
-        sh_registry_join(registry, S, sh_bytes_text("two:1"), LIFE(1, 12), SHOAL_NID_NONE, &got),
-        SHOAL_OK);
+    assert_int_equal(sh_registry_join(registry, S, sh_bytes_text("two:1"), LIFE(1, 12),
+                                      SHOAL_NID_NONE, NULL, &got),
+                     SHOAL_OK);
     assert_int_equal(got.v, nid.v);
     sh_registry_fail(registry, nid, "test");
     assert_int_equal(restart(registry, "one:1", LIFE(9, 5), nid, &got), SHOAL_EEXIST);

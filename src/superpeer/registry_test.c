@@ -41,7 +41,7 @@ static enum shoal_err join(struct sh_registry *registry, uint64_t now_ns, uint64
     char address[SH_MSG_ADDRESS_MAX];
     (void)snprintf(address, sizeof address, "p%u:1", (unsigned)instance);
     return sh_registry_join(registry, now_ns, sh_bytes_text(address), instance,
-                            (shoal_nid){previous}, nid_out);
+                            (shoal_nid){previous}, NULL, nid_out);
 }
 
 static shoal_nid joined(struct sh_registry *registry, uint64_t now_ns, uint64_t instance)
@@ -94,7 +94,7 @@ static void test_join(void **state)
     /* Another process at the address of one that is up is refused: that one may live. */
     struct sh_bytes address = sh_bytes_text("p11:1");
     changes = sh_registry_changes(registry);
-    assert_int_equal(sh_registry_join(registry, START, address, 14, SHOAL_NID_NONE, &nid),
+    assert_int_equal(sh_registry_join(registry, START, address, 14, SHOAL_NID_NONE, NULL, &nid),
                      SHOAL_EADDRINUSE);
     assert_int_equal(state_of(registry, a), SH_NODE_UP);
     assert_int_equal(sh_registry_changes(registry), changes);
@@ -102,10 +102,11 @@ static void test_join(void **state)
     assert_null(sh_view_holder(sh_registry_view(registry), address, 11));
     assert_null(sh_view_holder(sh_registry_view(registry), sh_bytes_text("p11:11"), 14));
     /* Nor may one that is up move there. */
-    assert_int_equal(sh_registry_join(registry, START, address, 12, b, &nid), SHOAL_EADDRINUSE);
+    assert_int_equal(sh_registry_join(registry, START, address, 12, b, NULL, &nid),
+                     SHOAL_EADDRINUSE);
     /* Once that one's lease is over it may join. */
     sh_registry_fail(registry, a, "silent");
-    assert_int_equal(sh_registry_join(registry, START, address, 14, SHOAL_NID_NONE, &nid), 0);
+    assert_int_equal(sh_registry_join(registry, START, address, 14, SHOAL_NID_NONE, NULL, &nid), 0);
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
     /* What was heard of the old one, and comes late, does not bring it back. */
     sh_registry_back(registry, a, 11);
@@ -114,9 +115,9 @@ static void test_join(void **state)
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
     /* Nor does its own join, done once more. */
     shoal_nid again;
-    assert_int_equal(sh_registry_join(registry, START, address, 11, SHOAL_NID_NONE, &again),
+    assert_int_equal(sh_registry_join(registry, START, address, 11, SHOAL_NID_NONE, NULL, &again),
                      SHOAL_EEXIST);
-    assert_int_equal(sh_registry_join(registry, START, address, 11, a, &again), SHOAL_EEXIST);
+    assert_int_equal(sh_registry_join(registry, START, address, 11, a, NULL, &again), SHOAL_EEXIST);
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
     assert_int_equal(state_of(registry, nid), SH_NODE_UP);
     assert_int_equal(sh_registry_leave(registry, b, 13), SHOAL_EEXIST);
@@ -274,6 +275,10 @@ static struct sh_view random_view(size_t count)
         node.role = node.nid.v < SH_PEER_NID_MIN ? SH_ROLE_SUPERPEER : SH_ROLE_PEER;
         (void)snprintf(node.address, sizeof node.address, "h%u:%u", node.nid.v,
                        (unsigned)(rng() % 2));
+        node.traits.keeps_replicas = node.role == SH_ROLE_PEER && rng() % 2;
+        for (unsigned k = 0; node.role == SH_ROLE_PEER && k < SH_DOMAINS; k++)
+            (void)snprintf(node.traits.domains[k], SH_DOMAIN_NAME_MAX, "%s",
+                           rng() % 2 ? "row2-rack7" : "");
         assert_int_equal(sh_view_put(&view, &node), SHOAL_OK);
     }
     return view;
@@ -364,7 +369,7 @@ static void test_hostile_view(void **state)
         assert_int_equal(sh_view_put(&view, &nodes[i]), SHOAL_OK);
     size_t size;
     uint8_t *bytes = encoded(&view, &size);
-    size_t second = 12 + 14 + 3;
+    size_t second = 12 + 15 + 3;
     refused(bytes, size, 8, 0);       /* no superpeer */
     refused(bytes, size, 8, 64);      /* too many */
     refused(bytes, size, 11, 0xFF);   /* more nodes than bytes */
@@ -377,6 +382,9 @@ static void test_hostile_view(void **state)
     refused(bytes, size, 26, 0);      /* a NUL in the address */
     refused(bytes, size, 26, '\x1f'); /* other control characters */
     refused(bytes, size, 27, '\x7f');
+    refused(bytes, size, 29, 1);            /* a superpeer that keeps replicas */
+    refused(bytes, size, size - 1, 16);     /* an unknown trait */
+    refused(bytes, size, size - 1, 2);      /* a name that is not there */
     refused(bytes, size, second, 1);        /* a peer with a superpeer's ID */
     refused(bytes, size, second + 1, 0xE0); /* no node's ID */
     free(bytes);
@@ -400,10 +408,11 @@ static void test_hostile_address(void **state)
     for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
         shoal_nid nid;
         uint64_t changes = sh_registry_changes(registry);
-        assert_int_equal(sh_registry_join(registry, START, addresses[i], 11, SHOAL_NID_NONE, &nid),
-                         SHOAL_EINVAL);
         assert_int_equal(
-            sh_registry_restart(registry, START, addresses[i], 11, SHOAL_NID_NONE, &nid),
+            sh_registry_join(registry, START, addresses[i], 11, SHOAL_NID_NONE, NULL, &nid),
+            SHOAL_EINVAL);
+        assert_int_equal(
+            sh_registry_restart(registry, START, addresses[i], 11, SHOAL_NID_NONE, NULL, &nid),
             SHOAL_EINVAL);
         assert_int_equal(
             sh_registry_superpeer_put(registry, addresses[i], 11, SHOAL_NID_NONE, &nid),

@@ -140,7 +140,8 @@ static void on_join(void *arg, struct sh_msg_in *in)
     uint64_t failure_ns = sh_get64(&in->payload);
     uint64_t cluster = sh_get64(&in->payload);
     struct sh_bytes address = sh_get_text(&in->payload);
-    if (!sh_reader_done(&in->payload) || zero) {
+    struct sh_traits traits;
+    if (sh_traits_get(&in->payload, &traits) || !sh_reader_done(&in->payload) || zero) {
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
@@ -158,7 +159,7 @@ static void on_join(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_ECLUSTER, "data_dir belongs to a node of another cluster of that name");
         return;
     }
-    sh_superpeer_shared_join(superpeer, in, address, instance, previous, cluster);
+    sh_superpeer_shared_join(superpeer, in, address, instance, previous, cluster, &traits);
 }
 
 /* An answer to a heartbeat of one who knows the view of that epoch, and has to hear what has

@@ -9,6 +9,8 @@
 #include "superpeer/superpeer_shared_int.h"
 
 #define COMMAND_BYTES 22 /* with the length of the address */
+#define JOIN_IS_RESTART 1u
+#define JOIN_HAS_TRAITS 2u
 #define RESEND_NS UINT64_C(100000000)
 #define PENDING_MAX 4096
 
@@ -21,17 +23,31 @@ static uint64_t now_of(const struct sh_superpeer *superpeer)
 
 static size_t command_size(const struct sh_command *command)
 {
-    return COMMAND_BYTES + command->address.size;
+    size_t traits = command->has_traits ? sh_traits_size(&command->traits) : 0;
+    return COMMAND_BYTES + command->address.size + traits;
 }
 
 void sh_command_put(struct sh_writer *w, const struct sh_command *command)
 {
+    SH_ASSERT(!command->has_traits || command->kind == SH_COMMAND_JOIN);
     sh_put8(w, command->kind);
-    sh_put8(w, command->state);
+    sh_put8(w, command->has_traits ? command->state | JOIN_HAS_TRAITS : command->state);
     sh_put16(w, command->nid.v);
     sh_put64(w, command->number);
     sh_put64(w, command->instance);
     sh_put_text(w, command->address);
+    if (command->has_traits)
+        sh_traits_put(w, &command->traits);
+}
+
+/* Reads what a JOIN has more than others. */
+static bool join_get(struct sh_reader *r, struct sh_command *command)
+{
+    unsigned flags = command->state;
+    command->has_traits = flags & JOIN_HAS_TRAITS;
+    command->state = flags & JOIN_IS_RESTART;
+    return !(flags & ~(JOIN_IS_RESTART | JOIN_HAS_TRAITS)) &&
+           (!command->has_traits || !sh_traits_get(r, &command->traits));
 }
 
 bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
@@ -43,6 +59,8 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
     command.number = sh_get64(&r);
     command.instance = sh_get64(&r);
     command.address = sh_get_text(&r);
+    if (command.kind == SH_COMMAND_JOIN && !join_get(&r, &command))
+        return false;
     bool is_kind = (command.kind >= SH_COMMAND_JOIN && command.kind <= SH_COMMAND_ARC) ||
                    (command.kind >= SH_COMMAND_LOST && command.kind <= SH_COMMAND_FORGET);
     bool is_forced_by_none = command.kind == SH_COMMAND_FORCE && !command.instance;
@@ -106,7 +124,7 @@ void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
 
 void sh_shared_decide(struct sh_superpeer *superpeer, const struct sh_command *command)
 {
-    uint8_t bytes[COMMAND_BYTES + SH_MSG_ADDRESS_MAX];
+    uint8_t bytes[COMMAND_BYTES + SH_MSG_ADDRESS_MAX + SH_TRAITS_BYTES_MAX];
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_command_put(&w, command);
     SH_ASSERT(sh_writer_ok(&w));
@@ -208,10 +226,12 @@ unsigned sh_shared_pending_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 
 void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                               struct sh_bytes address, uint64_t instance, shoal_nid previous,
-                              bool is_restart)
+                              bool is_restart, const struct sh_traits *traits)
 {
     struct sh_command command = {.kind = SH_COMMAND_JOIN,
                                  .state = is_restart,
+                                 .has_traits = true,
+                                 .traits = *traits,
                                  .nid = previous,
                                  .instance = instance,
                                  .address = address};
@@ -355,6 +375,7 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
                                    const struct sh_command *command, shoal_nid *nid_out)
 {
     const struct sh_node *node;
+    const struct sh_traits *traits = command->has_traits ? &command->traits : NULL;
     if (command->kind == SH_COMMAND_JOIN || command->kind == SH_COMMAND_SUPERPEER ||
         command->kind == SH_COMMAND_RING)
         sh_registry_events_name(registry, command->instance);
@@ -362,9 +383,9 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
     case SH_COMMAND_JOIN:
         if (command->state)
             return sh_registry_restart(registry, now_of(superpeer), command->address,
-                                       command->instance, command->nid, nid_out);
+                                       command->instance, command->nid, traits, nid_out);
         return sh_registry_join(registry, now_of(superpeer), command->address, command->instance,
-                                command->nid, nid_out);
+                                command->nid, traits, nid_out);
     case SH_COMMAND_LEAVE:
         return sh_registry_leave(registry, command->nid, command->instance);
     case SH_COMMAND_FAIL:

@@ -23,6 +23,8 @@ static void asked_done(struct sh_request *request, enum shoal_err err, struct sh
     asked->err = err;
 }
 
+static const struct sh_traits traits = {.keeps_replicas = true, .domains = {"m1", "r1", ""}};
+
 /* u64 instance; 0: a LEAVE of the first peer. */
 static void on_asked(void *arg, struct sh_msg_in *in)
 {
@@ -30,7 +32,7 @@ static void on_asked(void *arg, struct sh_msg_in *in)
     uint64_t instance = sh_get64(&in->payload);
     if (instance)
         sh_superpeer_shared_join(&superpeer, in, sh_bytes_text("loop:new"), instance,
-                                 SHOAL_NID_NONE, false);
+                                 SHOAL_NID_NONE, false, &traits);
     else
         sh_superpeer_shared_leave(&superpeer, in, peers[0], 10);
 }
@@ -275,6 +277,67 @@ static void old_addresses_are_not_news(void **state)
     assert_string_equal(shared->contacts[OTHER], "loop:before");
 }
 
+/* What the registry says of the peer at loop:new, when a JOIN of these bytes was carried out. */
+static const struct sh_node *applied_join(struct sh_bytes bytes)
+{
+    sh_shared_apply(&superpeer, bytes, false);
+    const struct sh_view *view = sh_registry_view(superpeer.registry);
+    const struct sh_node *found = NULL;
+    for (size_t i = 0; i < view->count; i++)
+        if (strcmp(view->nodes[i].address, "loop:new") == 0)
+            found = &view->nodes[i];
+    return found;
+}
+
+/* A JOIN has the peer's traits; one of before, which has none, is carried out as it was. */
+static void joins_have_traits(void **state)
+{
+    (void)state;
+    uint8_t bytes[128];
+    struct sh_command got;
+    struct sh_command command = {
+        .kind = SH_COMMAND_JOIN, .instance = 77, .address = sh_bytes_text("loop:new")};
+    static const uint8_t of_before[] = {1, 0, 0,   0,   0,   0,   0,   0,   0,   0,
+                                        0, 0, 77,  0,   0,   0,   0,   0,   0,   0,
+                                        8, 0, 'l', 'o', 'o', 'p', ':', 'n', 'e', 'w'};
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_command_put(&w, &command);
+    assert_int_equal((size_t)(w.at - bytes), sizeof of_before);
+    assert_memory_equal(bytes, of_before, sizeof of_before);
+    assert_true(sh_command_get(sh_bytes_make(of_before, sizeof of_before), &got));
+    assert_false(got.has_traits);
+    const struct sh_node *node = applied_join(sh_bytes_make(of_before, sizeof of_before));
+    assert_non_null(node);
+    assert_false(node->traits.keeps_replicas);
+
+    for (unsigned is_restart = 0; is_restart < 2; is_restart++) {
+        command.state = (uint8_t)is_restart;
+        command.has_traits = true;
+        command.traits = traits;
+        w = sh_writer_make(bytes, sizeof bytes);
+        sh_command_put(&w, &command);
+        assert_true(sh_command_get(sh_bytes_make(bytes, (size_t)(w.at - bytes)), &got));
+        assert_int_equal(got.state, is_restart);
+        assert_true(got.has_traits && sh_traits_are_equal(&got.traits, &traits));
+        assert_false(sh_command_get(sh_bytes_make(bytes, (size_t)(w.at - bytes) - 1), &got));
+    }
+    bytes[1] = 2; /* no restart */
+    node = applied_join(sh_bytes_make(bytes, (size_t)(w.at - bytes)));
+    assert_true(sh_traits_are_equal(&node->traits, &traits));
+    bytes[1] = 4 | 2;
+    assert_false(sh_command_get(sh_bytes_make(bytes, (size_t)(w.at - bytes)), &got));
+}
+
+/* The traits of a request are in the command that the others agree on. */
+static void requests_hand_traits_in(void **state)
+{
+    (void)state;
+    (void)ask(50);
+    const struct sh_command *command = &agreed.decided[agreed.count - 1];
+    assert_int_equal(command->kind, SH_COMMAND_JOIN);
+    assert_true(command->has_traits && sh_traits_are_equal(&command->traits, &traits));
+}
+
 int main(void)
 {
     const char *bad;
@@ -294,6 +357,8 @@ int main(void)
         CASE(a_failure_is_of_one_instance),
         CASE(nobody_forces_nothing),
         CASE(old_addresses_are_not_news),
+        CASE(joins_have_traits),
+        CASE(requests_hand_traits_in),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ static void who_failed_is_given_up(void **state)
     sh_registry_fail(superpeer.registry, peers[0], "test");
     const char *address = sh_view_find(sh_registry_view(superpeer.registry), peers[0])->address;
     assert_int_equal(sh_registry_join(superpeer.registry, now_ns, sh_bytes_text(address), 99,
-                                      SHOAL_NID_NONE, &nid),
+                                      SHOAL_NID_NONE, NULL, &nid),
                      SHOAL_OK);
     refers.names = 1;
     look(2 * FORGET);
@@ -149,7 +149,7 @@ static void a_lack_of_ids_hurries(void **state)
         shoal_nid nid;
         (void)snprintf(address, sizeof address, "filler:%u", i);
         assert_int_equal(sh_registry_join(superpeer.registry, now_ns, sh_bytes_text(address), 99,
-                                          SHOAL_NID_NONE, &nid),
+                                          SHOAL_NID_NONE, NULL, &nid),
                          SHOAL_OK);
     }
     assert_true(sh_registry_is_full(superpeer.registry));

@@ -184,7 +184,8 @@ static void superpeer_open(unsigned count)
 
 static void join(struct sh_request *request)
 {
-    uint8_t room[SH_JOIN_BYTES + 64];
+    uint8_t room[SH_JOIN_BYTES + 64 + SH_TRAITS_BYTES_MAX];
+    static const struct sh_traits traits = {.keeps_replicas = true, .domains = {"m", "", "s"}};
     struct sh_writer w = sh_writer_make(room, sizeof room);
     sh_put8(&w, SH_ROLE_PEER);
     sh_put8(&w, 0);
@@ -195,6 +196,7 @@ static void join(struct sh_request *request)
     sh_put64(&w, FAILURE_NS);
     sh_put64(&w, 0);
     sh_put_text(&w, sh_bytes_text(addresses[PEER]));
+    sh_traits_put(&w, &traits);
     ask(PEER, SH_CLUSTER_JOIN, false, sh_bytes_make(room, (size_t)(w.at - room)),
         (struct sh_bytes){0}, request);
 }

@@ -104,7 +104,7 @@ void sh_superpeer_shared_connect(struct sh_superpeer *superpeer);
 /* superpeer_commands.c: the request in is answered once the others agree. */
 void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                               struct sh_bytes address, uint64_t instance, shoal_nid previous,
-                              bool is_restart);
+                              bool is_restart, const struct sh_traits *traits);
 void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                                shoal_nid nid, uint64_t instance);
 

@@ -145,7 +145,7 @@ static void a_former_process_is_not_the_next(void **state)
                 SHOAL_OK);
         sh_registry_fail(superpeer.registry, peers[0], "a test");
         assert_int_equal(sh_registry_restart(superpeer.registry, now_ns, sh_bytes_text("loop:next"),
-                                             NEXT, peers[0], &nid),
+                                             NEXT, peers[0], NULL, &nid),
                          SHOAL_OK);
         assert_int_equal(nid.v, peers[0].v);
         now_ns += MS;
@@ -413,7 +413,7 @@ static void who_answers_lives(void **state)
                                                (shoal_nid){OTHER}, &nid),
                      SHOAL_OK);
     assert_int_equal(sh_registry_join(superpeer.registry, now_ns, sh_bytes_text("loop:other"), 77,
-                                      SHOAL_NID_NONE, &peer),
+                                      SHOAL_NID_NONE, NULL, &peer),
                      SHOAL_OK);
     const struct {
         uint16_t nid;

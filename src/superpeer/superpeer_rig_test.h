@@ -252,7 +252,7 @@ static void registry_fill(void)
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(sh_registry_join(superpeer.registry, now_ns,
                                           sh_bytes_text(i ? "loop:peer1" : "loop:peer0"), 10 + i,
-                                          SHOAL_NID_NONE, &peers[i]),
+                                          SHOAL_NID_NONE, NULL, &peers[i]),
                          SHOAL_OK);
 }
 

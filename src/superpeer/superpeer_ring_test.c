@@ -264,7 +264,7 @@ static void that_no_node_has_it_is_said_of_the_registry_as_it_is(void **state)
     /* It comes back while the answer waits. */
     look(peers[0]);
     assert_int_equal(sh_registry_join(superpeer.registry, now_ns, sh_bytes_text("loop:peer0"), 10,
-                                      peers[0], &nid),
+                                      peers[0], NULL, &nid),
                      SHOAL_OK);
     step();
     lookups_pass(0);

@@ -18,13 +18,15 @@
  *
  * A command:
  *   0   u8   kind
- *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure; JOIN: 1 if the peer is started again, with
- *            its ID on its disk; FORGET: 1 if first of all it is not to come back any more; else 0
+ *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure; JOIN: bits, 1 if the peer is started again,
+ *            with its ID on its disk, 2 if its traits are there, which those of before had not; FORGET: 1
+ *            if first of all it is not to come back any more; else 0
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
  *   4   u64  number, by which the superpeer that proposed it finds the request that waits; 0: none does
  *   12  u64  instance; EPOCH: the epoch
  *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h; FORGET: u64 the count of returns
- *            (sh_registry_returns) since which nothing is known to refer to the node */
+ *            (sh_registry_returns) since which nothing is known to refer to the node
+ *   then JOIN: with bit 2, the peer's traits, as in traits.h */
 #ifndef SH_SUPERPEER_SUPERPEER_SHARED_INT_H
 #define SH_SUPERPEER_SUPERPEER_SHARED_INT_H
 
@@ -49,10 +51,13 @@ enum sh_command_kind {
 };
 
 struct sh_command {
-    uint8_t kind, state;
+    uint8_t kind;
+    uint8_t state; /* JOIN: whether the peer is started again */
+    bool has_traits;
     shoal_nid nid;
     uint64_t number, instance;
     struct sh_bytes address;
+    struct sh_traits traits;
 };
 
 /* A request that waits for its command to be applied. */

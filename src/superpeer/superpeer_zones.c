@@ -132,14 +132,17 @@ static bool are_backups_up(const struct sh_superpeer *superpeer, const struct sh
     return true;
 }
 
-/* A zone is made by its creator. Where records may be missing, whoever owns the zone makes its record anew. */
+/* A zone is made by its creator. Where records may be missing, whoever owns the zone registers it again: then its
+ * version is above any that the lost record can have had, and its number need not be above the creator's last. */
 static enum shoal_err new_check(const struct sh_superpeer *superpeer,
-                                const struct sh_metadata_update *update)
+                                struct sh_metadata_update *update)
 {
     const struct sh_zone *zone = &update->zone;
     bool is_creator = sh_zone_creator(zone->id).v == update->from.v;
-    if (!is_creator && !is_doubtful(superpeer, sh_zone_shard(zone->id)))
+    bool is_again = zone->version > SH_ZONE_JUMP && is_doubtful(superpeer, sh_zone_shard(zone->id));
+    if (!is_creator && !is_again)
         return SHOAL_EINVAL;
+    update->condition = is_again ? SH_ZONE_BY_OTHER : SH_ZONE_BY_OWNER;
     return are_backups_up(superpeer, NULL, zone) ? SHOAL_OK : SHOAL_ENONODE;
 }
 

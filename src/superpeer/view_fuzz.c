@@ -51,16 +51,36 @@ static void changes_applied(struct sh_bytes bytes)
     sh_view_destroy(&result);
 }
 
-static void registry_takes(struct sh_bytes bytes)
+static struct sh_registry *registry_of(struct sh_bytes bytes)
 {
     struct sh_registry_config config = {.cluster = "fuzz", .failure_ns = 1000};
     struct sh_registry *registry;
     if (sh_registry_create(&config, &registry))
-        return;
+        return NULL;
     uint64_t sequence;
-    if (!sh_registry_image_check(bytes, &sequence))
-        (void)!sh_registry_image_load(registry, 0, bytes);
+    if (!sh_registry_image_check(bytes, &sequence) && !sh_registry_image_load(registry, 0, bytes))
+        return registry;
     sh_registry_destroy(registry);
+    return NULL;
+}
+
+/* An image of whatever format that is taken is stored in the present one, which is the same registry. */
+static void registry_takes(struct sh_bytes bytes)
+{
+    struct sh_registry *registry = registry_of(bytes);
+    if (!registry)
+        return;
+    size_t size = sh_registry_image_size(registry);
+    uint8_t *image = malloc(size);
+    SH_ASSERT(image);
+    struct sh_writer w = sh_writer_make(image, size);
+    sh_registry_image_put(&w, registry, 1);
+    SH_ASSERT(sh_writer_ok(&w) && w.at == w.end);
+    struct sh_registry *again = registry_of(sh_bytes_make(image, size));
+    SH_ASSERT(again && sh_registry_digest(again) == sh_registry_digest(registry));
+    sh_registry_destroy(again);
+    sh_registry_destroy(registry);
+    free(image);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -162,6 +162,36 @@ class Identity(Rig):
         damaged.write_bytes(content)
         self.refused_on("data", one, "fail their checksum.*the peer joins as a new node")
 
+    def traits(self, node, nid):
+        """What `shoal status` says of a peer, for the placement of replicas."""
+        row = next(row for row in self.shoal_json(node, "status")["nodes"] if row["nid"] == nid)
+        return tuple(row.get(name) for name in ("keeps_replicas", "machine", "rack", "network_switch"))
+
+    def test_the_view_says_where_a_peer_is(self):
+        superpeer = self.start()
+        bare = self.peer("bare", superpeer, "--rack", "r2")
+        peer = self.on("data", superpeer, "--rack", "r1", "--machine", "m1")
+        nid = peer.nid
+        for node in superpeer, peer:
+            self.assertEqual(self.traits(node, nid), (True, "m1", "r1", ""))
+            # Without a folder there is nowhere to keep replicas.
+            self.assertEqual(self.traits(node, bare.nid), (False, "", "r2", ""))
+        self.assertEqual(self.traits(superpeer, superpeer.nid), (None, None, None, None))
+        text = self.shoal(bare, "node", "list").text
+        self.assertRegex(text, rf"(?m)^ *{nid} +peer +up +\S+ +yes +m1 +r1 +-$")
+        self.assertRegex(text, rf"(?m)^ *{bare.nid} +peer +up +\S+ +no +- +r2 +-$")
+        # A peer that is started again says what holds from then on.
+        peer.kill()
+        peer = self.on("data", superpeer, "--rack", "r3", "--network-switch", "s1",
+                       "--keeps-replicas=false")
+        self.assertEqual(peer.nid, nid)
+        self.assertEqual(self.traits(superpeer, nid), (False, "", "r3", "s1"))
+        # It is in the registry, which the superpeer reads from its disk.
+        superpeer.kill()
+        again = self.start("--listen", superpeer.address, name="superpeer")
+        self.seen(again, nid, "up")
+        self.assertEqual(self.traits(again, nid), (False, "", "r3", "s1"))
+
     def test_a_forgotten_peer_comes_back(self):
         superpeer = self.start()
         peer = self.on("data", superpeer)

@@ -122,6 +122,42 @@ class Replicas(harness.Case):
             self.start_on(level, "--durability", level)
             self.assertEqual(self.client().do("get", cid), "there")
 
+    def test_what_has_moved(self):
+        """Chunks that moved are with the peer that has them, and nowhere else, whichever is killed; and they can move back."""
+        luck = random.Random(harness.seed())
+        one, other = self.start_on("one"), self.start_on("other")
+        client, expected = self.client(), {}
+        self.fill(client, one.nid, expected, luck, count=20)
+        large = client.do("create", 1000000, one.nid)
+        for _ in range(2):
+            self.shoal(self.superpeer, "migrate", one.nid, "--to", other.nid)
+            self.holds(client, expected)
+            one.kill()
+            other.kill()
+            one, other = self.start_on("one"), self.start_on("other")
+            client = self.client()
+            self.holds(client, expected)
+            client.do("level", "durable")
+            written = next(cid for cid, text in expected.items() if isinstance(text, str))
+            expected[written] = expected[written][::-1]
+            client.do("put", written, expected[written])
+            self.assertEqual(client.do("size", large), "1000000")
+            for peer in (one, other):
+                harness.eventually(self, f"{peer.name} has swept", harness.READY_MAX, lambda:
+                                   "knows which chunks of its log are its own" in peer.log())
+            chunks = {row["nid"]: row["chunks"] for row in
+                      self.shoal_json(self.superpeer, "status")["nodes"] if "chunks" in row}
+            self.assertEqual(chunks[one.nid], 0)
+            self.shoal(self.superpeer, "migrate", other.nid, "--to", one.nid)
+            other.kill()
+            other = self.start_on("other")
+            client = self.client()
+            self.holds(client, expected)
+            one.stop()
+            one = self.start_on("one")
+            client = self.client()
+            self.holds(client, expected)
+
     def test_a_log_is_its_nodes(self):
         peer, other = self.start_on("data"), self.start_on("other")
         cid = self.client().do("create", 5, peer.nid)
