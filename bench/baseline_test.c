@@ -14,6 +14,7 @@
 #include "bench/cluster.h"
 #include "bench/disk_base.h"
 #include "bench/glib_base.h"
+#include "bench/log_run.h"
 #include "bench/nng_base.h"
 #include "bench/redis_base.h"
 #include "bench/redis_log_base.h"
@@ -66,6 +67,18 @@ static void tcp_runs_for_its_time(void **state)
     assert_int_equal(sh_tcp_base_request(&shape, &shape, SH_PLACE_FREE, &result), SHOAL_OK);
     assert_true(result.ops > 0);
     assert_true(result.seconds >= 0.02);
+}
+
+/* Twice the bytes that are current: of the slots cleaned, nearly a fifth is still. And three quarters of them in
+ * use, of a log that may be twice as large: 1.7, as theory has it. */
+static void the_oldest_cost_what_theory_says(void **state)
+{
+    (void)state;
+    assert_float_equal(sh_log_theory_oldest(0.5), 1.255, 0.002);
+    assert_float_equal(sh_log_theory_oldest(0.5 / 0.75), 1.716, 0.002);
+    assert_float_equal(sh_log_theory_oldest(0.75), 2.199, 0.002);
+    assert_float_equal(sh_log_theory_oldest(0), 0, 0);
+    assert_float_equal(sh_log_theory_oldest(1), 0, 0);
 }
 
 /* Each level, with more than one round's requests, and with none but the owner; and the files are gone. */
@@ -303,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tcp_counts_every_message),
         cmocka_unit_test(tcp_runs_for_its_time),
+        cmocka_unit_test(the_oldest_cost_what_theory_says),
         cmocka_unit_test(rounds_answer_every_request),
         cmocka_unit_test(libraries_count_every_message),
         cmocka_unit_test(tables_hold_what_was_set),

@@ -240,8 +240,10 @@ static void flags_reach_the_benchmarks(void **state)
 static void log_figures_check(const char *text)
 {
     static const char *const keys[] = {
-        "bytes_per_write",       "fill_percent",        "memory_bytes",           "log_per_memory",
-        "amplification_primary", "amplification_slots", "amplification_cleaning", "slots_cleaned"};
+        "bytes_per_write",        "fill_percent",          "memory_bytes",
+        "log_per_memory",         "amplification_primary", "amplification_slots",
+        "amplification_cleaning", "slots_cleaned",         "fill_mean_percent",
+        "amplification_segments", "theory_oldest"};
     struct sh_json *row = NULL;
     struct sh_json_error error;
     assert_int_equal(sh_json_parse(text, strcspn(text, "\n"), &row, &error), SHOAL_OK);
@@ -268,6 +270,7 @@ static void logs_are_written_in_every_shape(void **state)
         unsigned levels, size, batch;
     } shapes[] = {{"random", "direct", 2, 500, 5},
                   {"hotcold", "cached", 2, 32, 7},
+                  {"random", "raw", 2, 64, 10},
                   {"load", "direct", 1, 1000, 1}};
     char folder[] = "/tmp/shoal-test-XXXXXX";
     assert_non_null(mkdtemp(folder));
@@ -290,6 +293,18 @@ static void logs_are_written_in_every_shape(void **state)
         log_figures_check(text);
         free(text);
     }
+    /* Beside the same log with one level, on a slow disk. */
+    char line[256];
+    char *text = NULL;
+    snprintf(line, sizeof line,
+             "log --case random --zones 3 --zone-bytes 1MiB --segment-bytes 64KiB --folder %s"
+             " --buffer-bytes 1MiB --vs one-level --disk-writes 15000 --runs 1 --json",
+             folder);
+    assert_int_equal(bench(line, &text), 0);
+    assert_int_equal(rows_check(text, "log"), 2);
+    assert_non_null(strstr(text, "\"ratio_ops_per_s\":"));
+    row_has(text, "disk_writes", 15000);
+    free(text);
     assert_int_equal(rmdir(folder), 0);
 }
 
@@ -336,7 +351,8 @@ static void wrong_words_are_refused(void **state)
                                         "log --buffer-bytes 1048577",
                                         "log --size 512KiB",
                                         "log --zones 10000 --zone-bytes 1TiB --segment-bytes 64KiB",
-                                        "log --access none"};
+                                        "log --access none",
+                                        "log --levels 1 --vs one-level"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *text = NULL;
         assert_int_equal(bench(wrong[i], &text), 2);

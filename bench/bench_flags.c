@@ -86,7 +86,13 @@ static const struct flag flags_known[] = {
     {"buffer-bytes", FLAG_U64, "bytes", AT(buffer_bytes), UINT64_C(1) << 36,
      "bytes of a log's write buffer, a multiple of 64 KiB, at least 1 MiB", "log"},
     {"access", FLAG_TEXT, "", AT(access), 0,
-     "how log writes: direct (default), or cached, through the page cache", "log"},
+     "how log writes: direct (default); cached, through the page cache; or raw, into a file that "
+     "has "
+     "all its room before, as a partition has",
+     "log"},
+    {"disk-writes", FLAG_U64, "", AT(disk_writes), 10000000,
+     "writes a second that the disk takes at most in log, of whatever size (default: as it is)",
+     "log"},
     {"levels", FLAG_UNSIGNED, "", AT(levels), 2,
      "levels of a log: 2 (default), or 1: without the primary log", "log"},
     {"placement", FLAG_TEXT, "", AT(placement), 0,
@@ -109,7 +115,7 @@ static const char *const key_orders[] = {"uniform", "zipfian", NULL};
 static const char *const idles[] = {"spin", "park", "sleep", "node", NULL};
 static const char *const switches[] = {"on", "off", NULL};
 static const char *const durabilities[] = {"async", "replicated", "durable", "all", NULL};
-static const char *const accesses[] = {"direct", "cached", NULL};
+static const char *const accesses[] = {"direct", "cached", "raw", NULL};
 static const char *const placements[] = {"free", "spin", "one-core", "cross-core", "all", NULL};
 
 static size_t words_count(const char *const *words)
