@@ -70,6 +70,7 @@ struct sh_bench_flags {
     uint64_t segment_bytes; /* --segment-bytes */
     uint64_t buffer_bytes;  /* --buffer-bytes: the write buffer */
     const char *access;     /* --access to the disk: direct, cached, or raw */
+    unsigned sync_every;    /* --sync-every so many chunks log waits until they are durable */
     uint64_t disk_writes;   /* --disk-writes: a second, that the disk takes at most */
     unsigned levels;        /* --levels: 2, or 1 without the primary log */
 };

@@ -298,12 +298,14 @@ static void logs_are_written_in_every_shape(void **state)
     char *text = NULL;
     snprintf(line, sizeof line,
              "log --case random --zones 3 --zone-bytes 1MiB --segment-bytes 64KiB --folder %s"
-             " --buffer-bytes 1MiB --vs one-level --disk-writes 15000 --runs 1 --json",
+             " --buffer-bytes 1MiB --vs one-level --disk-writes 15000 --sync-every 100"
+             " --seconds 0.2 --runs 1 --json",
              folder);
     assert_int_equal(bench(line, &text), 0);
     assert_int_equal(rows_check(text, "log"), 2);
     assert_non_null(strstr(text, "\"ratio_ops_per_s\":"));
     row_has(text, "disk_writes", 15000);
+    row_has(text, "sync_every", 100);
     free(text);
     assert_int_equal(rmdir(folder), 0);
 }

@@ -90,6 +90,8 @@ static const struct flag flags_known[] = {
      "has "
      "all its room before, as a partition has",
      "log"},
+    {"sync-every", FLAG_UNSIGNED, "", AT(sync_every), 4096,
+     "chunks after which log waits until they are durable (default: only at the end)", "log"},
     {"disk-writes", FLAG_U64, "", AT(disk_writes), 10000000,
      "writes a second that the disk takes at most in log, of whatever size (default: as it is)",
      "log"},

@@ -94,6 +94,7 @@ static void plan_make(const struct sh_bench_flags *flags, struct sh_log_plan *pl
     plan->slots_each = sh_replog_slots_for(plan->segment_bytes, 2 * plan->zone_bytes);
     plan->is_direct = !flags->access || strcmp(flags->access, "cached") != 0;
     plan->is_raw = flags->access && strcmp(flags->access, "raw") == 0;
+    plan->sync_every = flags->sync_every;
     plan->disk_writes = flags->disk_writes;
     plan->has_primary = flags->levels != 1;
     plan->seed = flags->seed;
@@ -166,6 +167,9 @@ static void extra_make(struct log_bench *log)
              plan->size, plan->zones, sh_log_plan_count(plan), plan->segment_bytes,
              plan->buffer_bytes, plan->batch, access_name(plan), plan->has_primary ? 2 : 1);
     size_t used = strlen(log->extra);
+    if (plan->sync_every)
+        snprintf(log->extra + used, sizeof log->extra - used, " sync_every=%u", plan->sync_every);
+    used = strlen(log->extra);
     if (plan->disk_writes)
         snprintf(log->extra + used, sizeof log->extra - used, " disk_writes=%" PRIu64,
                  plan->disk_writes);
@@ -226,7 +230,7 @@ static void random_bars(const struct log_bench *log, const struct sh_bench_media
                                                : 0,
                   plan->disk_writes ? LEVELS_SLOW_MIN : LEVELS_MIN, true);
     memory_bar(log, medians);
-    if (plan->batch != RANDOM_BATCH || plan->size != SIZE)
+    if (plan->batch != RANDOM_BATCH || plan->size != SIZE || plan->disk_writes || plan->sync_every)
         return;
     bar_print(log, "million chunks a second", medians->ops_per_s / 1e6, millions_by_cpu(medians),
               RANDOM_MIN, true);

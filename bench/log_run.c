@@ -19,6 +19,7 @@
 #define FILE_NAME "log"
 #define PATH_BYTES 512
 #define OWNER 64
+#define SYNC_EVERY_MAX 4096 /* --sync-every */
 #define STEP_EVERY 64
 #define LINGER_NS UINT64_C(100000000)
 #define SAMPLE_NS UINT64_C(20000000)
@@ -41,6 +42,8 @@ struct run {
     uint64_t idle_ns;   /* processor time of steps that did nothing */
     uint64_t waited_ns; /* when the wait that goes on began */
     uint32_t slots_most;
+    unsigned round[SYNC_EVERY_MAX],
+        round_count;             /* zones of the writes since the last --sync-every */
     uint64_t slots_sum, samples; /* of slots in use */
     uint64_t resident_before, resident_most, sampled_ns;
     struct sh_replog_status before; /* the measured part */
@@ -139,6 +142,35 @@ static enum shoal_err append(struct run *run, const struct sh_log_target *target
     return err;
 }
 
+/* Waits until the zone's writes are durable, which has been asked for. */
+static enum shoal_err durable_await(struct run *run, const struct sh_replog_zone *zone)
+{
+    enum shoal_err err = SHOAL_OK;
+    run->waited_ns = sh_bench_now_ns();
+    while (!err && sh_replog_durable(zone) < sh_replog_next(zone)) {
+        err = wait_step(run);
+        if (!err)
+            err = sh_replog_trouble(run->log);
+    }
+    return err;
+}
+
+/* After --sync-every writes nothing goes on before these are durable, as if owners had so many outstanding, and waited for
+ * them. Not while a load goes on. */
+static enum shoal_err round_end(struct run *run, const struct sh_log_target *target)
+{
+    enum shoal_err err = SHOAL_OK;
+    run->round[run->round_count++] = target->zone;
+    if (run->round_count < run->plan->sync_every)
+        return SHOAL_OK;
+    for (unsigned i = 0; i < run->round_count; i++)
+        sh_replog_sync(run->zones[run->round[i]]);
+    for (unsigned i = 0; i < run->round_count && !err; i++)
+        err = durable_await(run, run->zones[run->round[i]]);
+    run->round_count = 0;
+    return err;
+}
+
 /* Appends what is drawn, until the deadline; counts it. */
 static enum shoal_err drawn_append(struct run *run, struct sh_log_draws *draws,
                                    uint64_t deadline_ns)
@@ -147,6 +179,8 @@ static enum shoal_err drawn_append(struct run *run, struct sh_log_draws *draws,
     enum shoal_err err = SHOAL_OK;
     while (!err && sh_log_draw(draws, &target)) {
         err = append(run, &target, sh_log_payload(draws));
+        if (!err && run->plan->sync_every && !draws->loads)
+            err = round_end(run, &target);
         if (draws->drawn % STEP_EVERY)
             continue;
         (void)step(run);
@@ -162,14 +196,8 @@ static enum shoal_err all_sync(struct run *run)
     enum shoal_err err = SHOAL_OK;
     for (unsigned i = 0; i < run->plan->zones; i++)
         sh_replog_sync(run->zones[i]);
-    for (unsigned i = 0; i < run->plan->zones; i++) {
-        run->waited_ns = sh_bench_now_ns();
-        while (!err && sh_replog_durable(run->zones[i]) < sh_replog_next(run->zones[i])) {
-            err = wait_step(run);
-            if (!err && sh_replog_trouble(run->log))
-                err = sh_replog_trouble(run->log);
-        }
-    }
+    for (unsigned i = 0; i < run->plan->zones && !err; i++)
+        err = durable_await(run, run->zones[i]);
     return err;
 }
 
