@@ -81,7 +81,7 @@ struct run {
     size_t acks_count, acks_room;
     /* Zones of a life, as marks of writes name them, and the zones of all lives; of one zone of several lives the later ones lead to the
      * first. */
-    struct sh_zone *zones_of_life[ZONES];
+    struct sh_own_zone *zones_of_life[ZONES];
     uint32_t zones_first; /* of this life */
     uint32_t zones_same[ZONES], zones_count;
 };
@@ -109,7 +109,7 @@ static uint32_t zone_root(const struct run *run, uint32_t zone)
     return zone;
 }
 
-static uint32_t zone_named(struct run *run, struct sh_zone *zone)
+static uint32_t zone_named(struct run *run, struct sh_own_zone *zone)
 {
     for (uint32_t i = run->zones_first; i < run->zones_count; i++) {
         if (run->zones_of_life[i] == zone)

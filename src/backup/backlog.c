@@ -15,7 +15,7 @@ struct sh_backlog_block {
 struct sh_backlog_pool {
     struct sh_spin lock;
     struct sh_backlog_block *free;
-    size_t left;
+    size_t left, count;
     struct sh_backlog_block *blocks;
     uint8_t *bytes;
 };
@@ -32,7 +32,7 @@ enum shoal_err sh_backlog_pool_create(size_t blocks, struct sh_backlog_pool **po
         return SHOAL_ENOMEM;
     }
     sh_spin_init(&pool->lock, SH_LOCK_BACKUP_POOL);
-    pool->left = blocks;
+    pool->left = pool->count = blocks;
     for (size_t i = blocks; i-- > 0;) {
         struct sh_backlog_block *block = &pool->blocks[i];
         block->bytes = pool->bytes + i * SH_BACKLOG_BLOCK_BYTES;
@@ -230,7 +230,8 @@ static void bytes_put(struct sh_backlog *backlog, const uint8_t *from, size_t si
     }
 }
 
-/* u64 chunk, u32 size, u8 kind, u8 whether it goes with the next, u16 piece, u16 pieces, u32 total */
+/* u64 chunk, u32 size, u8 kind, u8 whether it goes with the next (1) and for which cursor it is (>> 1), u16 piece, u16 pieces, u32
+ * total */
 static void entry_put(struct sh_backlog *backlog, const struct sh_backlog_entry *entry)
 {
     uint8_t head[SH_BACKLOG_HEAD_BYTES];
@@ -240,7 +241,7 @@ static void entry_put(struct sh_backlog *backlog, const struct sh_backlog_entry 
     sh_store64(head, (uint64_t)entry->creator << 48 | entry->local_id);
     sh_store32(head + 8, entry->size);
     head[12] = entry->kind;
-    head[13] = entry->with_next;
+    head[13] = (uint8_t)(entry->with_next | entry->only << 1);
     sh_store16(head + 14, entry->piece);
     sh_store16(head + 16, entry->pieces);
     sh_store32(head + 18, entry->total);
@@ -291,6 +292,7 @@ enum shoal_err sh_backlog_hold(struct sh_backlog *backlog, uint32_t note)
     if (!err) {
         backlog->is_held = true;
         backlog->has_pieces = false;
+        backlog->pieces_only = 0;
     }
     sh_spin_release(&backlog->lock);
     return err;
@@ -305,6 +307,7 @@ enum shoal_err sh_backlog_piece(struct sh_backlog *backlog, const struct sh_back
     if (!err) {
         entry_put(backlog, piece);
         backlog->has_pieces = true;
+        backlog->pieces_only = piece->only;
     }
     sh_spin_release(&backlog->lock);
     return err;
@@ -344,9 +347,10 @@ uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog
 
 void sh_backlog_hold_abandon(struct sh_backlog *backlog)
 {
-    const struct sh_backlog_entry abandon = {.kind = SH_BACKLOG_ABANDON, .pieces = 1};
+    struct sh_backlog_entry abandon = {.kind = SH_BACKLOG_ABANDON, .pieces = 1};
     sh_spin_take(&backlog->lock);
     SH_ASSERT(backlog->is_held);
+    abandon.only = backlog->pieces_only;
     if (backlog->has_pieces)
         entry_put(backlog, &abandon);
     hold_end(backlog);
@@ -355,111 +359,32 @@ void sh_backlog_hold_abandon(struct sh_backlog *backlog)
 
 /* --- Reading ----------------------------------------------------------------------------------- */
 
-void sh_backlog_attach(struct sh_backlog *backlog, struct sh_backlog_cursor *cursor)
+bool sh_backlog_attach(struct sh_backlog *backlog, struct sh_backlog_cursor *cursor)
 {
     sh_spin_take(&backlog->lock);
+    bool is_possible = !backlog->is_held;
     unsigned i = 0;
     while (i < SH_BACKLOG_CURSORS_MAX && backlog->cursors[i])
         i++;
     SH_ASSERT(i < SH_BACKLOG_CURSORS_MAX);
-    backlog->cursors[i] = cursor;
-    *cursor = (struct sh_backlog_cursor){.backlog = backlog,
-                                         .at = backlog->end,
-                                         .end = backlog->end,
-                                         .taken = backlog->end,
-                                         .sequence = backlog->next};
-    sh_spin_release(&backlog->lock);
-}
-
-void sh_backlog_detach(struct sh_backlog_cursor *cursor)
-{
-    struct sh_backlog *backlog = cursor->backlog;
-    sh_spin_take(&backlog->lock);
-    for (unsigned i = 0; i < SH_BACKLOG_CURSORS_MAX; i++) {
-        if (backlog->cursors[i] == cursor)
-            backlog->cursors[i] = NULL;
+    if (is_possible) {
+        const struct sh_backlog_place place = {.at = backlog->end, .number = backlog->next};
+        backlog->cursors[i] = cursor;
+        *cursor = (struct sh_backlog_cursor){.backlog = backlog,
+                                             .slot = i,
+                                             .end = backlog->end,
+                                             .read = place,
+                                             .kept = place,
+                                             .taken = backlog->end};
     }
     sh_spin_release(&backlog->lock);
-    cursor->backlog = NULL;
+    return is_possible;
 }
 
-/* Looks once more how much there is, and in which block; false: the cursor has read all. */
-static bool end_look(struct sh_backlog_cursor *cursor)
+/* Gives the blocks back that no cursor needs. */
+static bool blocks_give(struct sh_backlog *backlog)
 {
-    struct sh_backlog *backlog = cursor->backlog;
-    sh_spin_take(&backlog->lock);
-    cursor->end = backlog->end;
-    if (!cursor->block && cursor->at < cursor->end) {
-        cursor->block = backlog->first;
-        while (cursor->at >= cursor->block->begin + SH_BACKLOG_BLOCK_BYTES)
-            cursor->block = cursor->block->next;
-    }
-    sh_spin_release(&backlog->lock);
-    return cursor->at < cursor->end;
-}
-
-/* Walks over bytes that are there. Where they lie in one block, returns the place; else copies them. */
-static const uint8_t *bytes_get(struct sh_backlog_block **block, uint64_t *at, size_t size,
-                                uint8_t *into)
-{
-    const uint8_t *found = NULL;
-    size_t done = 0;
-    while (done < size) {
-        if (*at == (*block)->begin + SH_BACKLOG_BLOCK_BYTES)
-            *block = (*block)->next;
-        size_t offset = (size_t)(*at - (*block)->begin), left = SH_BACKLOG_BLOCK_BYTES - offset;
-        size_t part = size - done < left ? size - done : left;
-        if (part == size)
-            found = (*block)->bytes + offset;
-        else
-            memcpy(into + done, (*block)->bytes + offset, part);
-        done += part;
-        *at += part;
-    }
-    return found ? found : into;
-}
-
-bool sh_backlog_read(struct sh_backlog_cursor *cursor, struct sh_backlog_entry *entry_out,
-                     uint64_t *number_out, uint8_t *scratch)
-{
-    uint8_t room[SH_BACKLOG_HEAD_BYTES];
-    if ((cursor->at == cursor->end || !cursor->block) && !end_look(cursor))
-        return false;
-    struct sh_backlog_block *block = cursor->block;
-    uint64_t at = cursor->at;
-    const uint8_t *head = bytes_get(&block, &at, sizeof room, room);
-    uint64_t chunk = sh_load64(head);
-    *entry_out = (struct sh_backlog_entry){.local_id = chunk & ((UINT64_C(1) << 48) - 1),
-                                           .creator = (uint16_t)(chunk >> 48),
-                                           .size = sh_load32(head + 8),
-                                           .kind = head[12],
-                                           .with_next = head[13],
-                                           .piece = sh_load16(head + 14),
-                                           .pieces = sh_load16(head + 16),
-                                           .total = sh_load32(head + 18)};
-    if (entry_out->kind == SH_BACKLOG_IMAGE)
-        entry_out->at = bytes_get(&block, &at, entry_out->size, scratch);
-    *number_out = cursor->sequence;
-    bool is_last = entry_out->piece + 1 == entry_out->pieces && !entry_out->with_next;
-    cursor->sequence += is_last && entry_out->kind != SH_BACKLOG_ABANDON;
-    cursor->at = at;
-    /* One that was read to its end may go back to the pool before the next read. */
-    cursor->block = at == block->begin + SH_BACKLOG_BLOCK_BYTES ? NULL : block;
-    return true;
-}
-
-void sh_backlog_unread(struct sh_backlog_cursor *cursor, const struct sh_backlog_cursor *before)
-{
-    cursor->block = before->block;
-    cursor->at = before->at;
-    cursor->sequence = before->sequence;
-}
-
-bool sh_backlog_take(struct sh_backlog_cursor *cursor)
-{
-    struct sh_backlog *backlog = cursor->backlog;
-    sh_spin_take(&backlog->lock);
-    cursor->taken = cursor->at;
+    sh_spin_assert_held(&backlog->lock);
     uint64_t at = taken(backlog);
     bool is_all = at == backlog->end && !backlog->reserved, gave = false;
     while (backlog->first && (is_all || backlog->first->begin + SH_BACKLOG_BLOCK_BYTES <= at)) {
@@ -470,11 +395,206 @@ bool sh_backlog_take(struct sh_backlog_cursor *cursor)
         backlog->room_end = backlog->end;
         for (unsigned i = 0; i < SH_BACKLOG_CURSORS_MAX; i++) {
             if (backlog->cursors[i])
-                backlog->cursors[i]->block = NULL;
+                backlog->cursors[i]->read.block = backlog->cursors[i]->kept.block = NULL;
         }
     }
+    return gave;
+}
+
+bool sh_backlog_detach(struct sh_backlog_cursor *cursor)
+{
+    struct sh_backlog *backlog = cursor->backlog;
+    sh_spin_take(&backlog->lock);
+    SH_ASSERT(backlog->cursors[cursor->slot] == cursor);
+    backlog->cursors[cursor->slot] = NULL;
+    bool gave = blocks_give(backlog);
+    sh_spin_release(&backlog->lock);
+    cursor->backlog = NULL;
+    return gave;
+}
+
+bool sh_backlog_trim(struct sh_backlog *backlog)
+{
+    sh_spin_take(&backlog->lock);
+    bool gave = blocks_give(backlog);
     sh_spin_release(&backlog->lock);
     return gave;
+}
+
+/* Looks up in which block a place is, which is before the backlog's end. */
+static void block_look(struct sh_backlog *backlog, struct sh_backlog_place *place)
+{
+    sh_spin_assert_held(&backlog->lock);
+    place->block = backlog->first;
+    while (place->at >= place->block->begin + SH_BACKLOG_BLOCK_BYTES)
+        place->block = place->block->next;
+}
+
+/* Looks once more how much there is, and in which block; false: the cursor has read all. */
+static bool end_look(struct sh_backlog_cursor *cursor)
+{
+    struct sh_backlog *backlog = cursor->backlog;
+    sh_spin_take(&backlog->lock);
+    cursor->end = backlog->end;
+    if (!cursor->read.block && cursor->read.at < cursor->end)
+        block_look(backlog, &cursor->read);
+    sh_spin_release(&backlog->lock);
+    return cursor->read.at < cursor->end;
+}
+
+/* Walks over bytes that are there. Where they lie in one block, returns the place; else copies them, unless into is NULL. */
+static const uint8_t *bytes_get(struct sh_backlog_place *place, size_t size, uint8_t *into)
+{
+    const uint8_t *found = NULL;
+    size_t done = 0;
+    while (done < size) {
+        if (place->at == place->block->begin + SH_BACKLOG_BLOCK_BYTES)
+            place->block = place->block->next;
+        size_t offset = (size_t)(place->at - place->block->begin),
+               left = SH_BACKLOG_BLOCK_BYTES - offset;
+        size_t part = size - done < left ? size - done : left;
+        if (part == size)
+            found = place->block->bytes + offset;
+        else if (into)
+            memcpy(into + done, place->block->bytes + offset, part);
+        done += part;
+        place->at += part;
+    }
+    return found ? found : into;
+}
+
+/* The entry at a place, which moves to its image. */
+static struct sh_backlog_entry head_get(struct sh_backlog_place *place)
+{
+    uint8_t room[SH_BACKLOG_HEAD_BYTES];
+    const uint8_t *head = bytes_get(place, sizeof room, room);
+    uint64_t chunk = sh_load64(head);
+    return (struct sh_backlog_entry){.local_id = chunk & ((UINT64_C(1) << 48) - 1),
+                                     .creator = (uint16_t)(chunk >> 48),
+                                     .size = sh_load32(head + 8),
+                                     .kind = head[12],
+                                     .with_next = head[13] & 1,
+                                     .only = head[13] >> 1,
+                                     .piece = sh_load16(head + 14),
+                                     .pieces = sh_load16(head + 16),
+                                     .total = sh_load32(head + 18)};
+}
+
+static bool is_last_of_write(const struct sh_backlog_entry *entry)
+{
+    return entry->kind != SH_BACKLOG_ABANDON && !entry->with_next &&
+           entry->piece + 1 == entry->pieces;
+}
+
+/* Moves a place of the cursor behind the entry there; false: the entry is not in this cursor's stream. */
+static bool place_pass(const struct sh_backlog_cursor *cursor, struct sh_backlog_place *place,
+                       struct sh_backlog_entry *entry_out, uint8_t *scratch)
+{
+    struct sh_backlog_entry entry = head_get(place);
+    bool is_last = is_last_of_write(&entry);
+    bool is_other = entry.only && entry.only != cursor->slot + 1;
+    if (entry.kind == SH_BACKLOG_IMAGE)
+        entry.at = bytes_get(place, entry.size, is_other ? NULL : scratch);
+    /* A block that was read to its end may go back to the pool before the next read. */
+    if (place->at == place->block->begin + SH_BACKLOG_BLOCK_BYTES)
+        place->block = NULL;
+    if (is_other && !is_last)
+        return false;
+    if (is_other)
+        entry = (struct sh_backlog_entry){
+            .local_id = SH_BACKLOG_NO_CHUNK, .kind = SH_BACKLOG_REMOVAL, .pieces = 1};
+    place->number += is_last;
+    place->part = is_last ? 0 : place->part + 1;
+    *entry_out = entry;
+    return true;
+}
+
+bool sh_backlog_read(struct sh_backlog_cursor *cursor, struct sh_backlog_entry *entry_out,
+                     uint64_t *number_out, uint8_t *scratch)
+{
+    struct sh_backlog_place *read = &cursor->read;
+    do {
+        if ((read->at == cursor->end || !read->block) && !end_look(cursor))
+            return false;
+        *number_out = read->number;
+    } while (!place_pass(cursor, read, entry_out, scratch));
+    return true;
+}
+
+void sh_backlog_unread(struct sh_backlog_cursor *cursor, const struct sh_backlog_cursor *before)
+{
+    cursor->read = before->read;
+}
+
+/* All before cursor->kept was taken. */
+static bool kept_take(struct sh_backlog_cursor *cursor)
+{
+    struct sh_backlog *backlog = cursor->backlog;
+    sh_spin_take(&backlog->lock);
+    cursor->taken = cursor->kept.at;
+    bool gave = blocks_give(backlog);
+    sh_spin_release(&backlog->lock);
+    return gave;
+}
+
+bool sh_backlog_take(struct sh_backlog_cursor *cursor)
+{
+    cursor->kept = cursor->read;
+    return kept_take(cursor);
+}
+
+static bool is_before(const struct sh_backlog_place *place, uint64_t number, uint32_t part)
+{
+    return place->number < number || (place->number == number && place->part < part);
+}
+
+bool sh_backlog_take_to(struct sh_backlog_cursor *cursor, uint64_t number, uint32_t part,
+                        bool *gave_out)
+{
+    struct sh_backlog *backlog = cursor->backlog;
+    struct sh_backlog_place place = cursor->kept, next = place;
+    struct sh_backlog_entry entry;
+    while (place.at < cursor->read.at) {
+        if (!next.block) {
+            sh_spin_take(&backlog->lock);
+            block_look(backlog, &next);
+            sh_spin_release(&backlog->lock);
+        }
+        /* Entries for others behind the place are passed as well: no ACK will tell of them. */
+        if (place_pass(cursor, &next, &entry, NULL) && !is_before(&place, number, part))
+            break;
+        place = next;
+    }
+    if (place.number != number || place.part != part)
+        return false;
+    *gave_out = false;
+    if (place.at != cursor->kept.at) {
+        cursor->kept = place;
+        *gave_out = kept_take(cursor);
+    }
+    return true;
+}
+
+void sh_backlog_rewind(struct sh_backlog_cursor *cursor)
+{
+    cursor->read = cursor->kept;
+}
+
+uint64_t sh_backlog_pending(const struct sh_backlog_cursor *cursor)
+{
+    struct sh_backlog *backlog = cursor->backlog;
+    sh_spin_take(&backlog->lock);
+    uint64_t bytes = backlog->end - cursor->taken;
+    sh_spin_release(&backlog->lock);
+    return bytes;
+}
+
+bool sh_backlog_is_half_full(struct sh_backlog *backlog)
+{
+    sh_spin_take(&backlog->lock);
+    bool is_so = backlog->end + backlog->reserved - taken(backlog) > backlog->window / 2;
+    sh_spin_release(&backlog->lock);
+    return is_so || sh_backlog_pool_left(backlog->pool) < backlog->pool->count / 2;
 }
 
 uint64_t sh_backlog_next(struct sh_backlog *backlog)

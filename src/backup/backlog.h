@@ -23,7 +23,7 @@
 #define SH_BACKLOG_PIECE_BYTES (32u << 10)
 #define SH_BACKLOG_ZEROS_BYTES (8u << 20)
 #define SH_BACKLOG_HEAD_BYTES 22
-#define SH_BACKLOG_CURSORS_MAX 4
+#define SH_BACKLOG_CURSORS_MAX 5 /* a zone's backups, and one that is being added */
 #define SH_BACKLOG_NOTE_MAX 64
 
 struct sh_backlog_pool;
@@ -49,18 +49,30 @@ struct sh_backlog_entry {
     uint16_t creator;
     uint8_t kind;           /* enum sh_backlog_kind */
     bool with_next;         /* the next entry has the same number: both count or neither */
+    uint8_t only;           /* 0: it is for all cursors; else 1 + the place of the one it is for */
     uint16_t piece, pieces; /* of an image: its place, from 0, of how many; 0, 1: it is whole */
     uint32_t size;          /* of the image, the piece or the zeros */
     uint32_t total;         /* of all pieces together */
     const uint8_t *at;      /* of an image or a piece; read: until the next read or take */
 };
 
-struct sh_backlog_cursor {
-    struct sh_backlog *backlog;     /* NULL: it is in use nowhere */
+/* The chunk that others see removed where an entry is for one cursor only: there is none. */
+#define SH_BACKLOG_NO_CHUNK ((UINT64_C(1) << 48) - 1)
+
+/* Where an entry begins. */
+struct sh_backlog_place {
     struct sh_backlog_block *block; /* that holds `at`; NULL: to be looked up */
-    uint64_t at, end;  /* bytes: where the next entry begins; up to where some are known to be */
-    uint64_t sequence; /* of the next entry */
-    uint64_t taken;    /* under the backlog's lock: what lies before it is not needed any more */
+    uint64_t at;                    /* bytes */
+    uint64_t number;                /* of its write */
+    uint32_t part; /* how many entries of that number the cursor has had before it */
+};
+
+struct sh_backlog_cursor {
+    struct sh_backlog *backlog;         /* NULL: it is in use nowhere */
+    unsigned slot;                      /* its place among the backlog's cursors */
+    uint64_t end;                       /* bytes: up to where some are known to be */
+    struct sh_backlog_place read, kept; /* of the next entry; of the first that is still needed */
+    uint64_t taken;                     /* kept.at, under the backlog's lock */
 };
 
 struct sh_backlog {
@@ -70,11 +82,12 @@ struct sh_backlog {
     uint64_t end;                          /* bytes recorded since ever */
     uint64_t reserved;                     /* admitted, and not recorded yet */
     uint64_t room_end;                     /* where the last block ends */
-    uint64_t window; /* most bytes that are recorded or reserved and not taken */
-    uint64_t next;   /* number of the next write */
-    bool is_held;    /* a chunk comes in pieces: nothing else is admitted */
-    bool has_pieces; /* and some were recorded */
-    bool is_closed;  /* nothing is admitted */
+    uint64_t window;     /* most bytes that are recorded or reserved and not taken */
+    uint64_t next;       /* number of the next write */
+    bool is_held;        /* a chunk comes in pieces: nothing else is admitted */
+    bool has_pieces;     /* and some were recorded, */
+    uint8_t pieces_only; /* `only` of these */
+    bool is_closed;      /* nothing is admitted */
     struct sh_backlog_cursor *cursors[SH_BACKLOG_CURSORS_MAX];
 };
 
@@ -131,11 +144,14 @@ uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog
 /* Ends the hold: the pieces that were recorded are abandoned, and the chunk is what it was. */
 void sh_backlog_hold_abandon(struct sh_backlog *backlog);
 
-/* The cursor begins where the backlog ends now. At most SH_BACKLOG_CURSORS_MAX at a time. */
-void sh_backlog_attach(struct sh_backlog *backlog, struct sh_backlog_cursor *cursor);
-void sh_backlog_detach(struct sh_backlog_cursor *cursor);
-/* The next entry, with its number; false: there is none. scratch: SH_BACKLOG_PIECE_BYTES, used where an image lies in
- * two blocks. */
+/* The cursor begins where the backlog ends now. At most SH_BACKLOG_CURSORS_MAX at a time. False: it can't now, as a chunk comes in
+ * pieces of which it would not get the first. */
+bool sh_backlog_attach(struct sh_backlog *backlog, struct sh_backlog_cursor *cursor);
+/* Returns whether it gave blocks back that only this cursor needed. */
+bool sh_backlog_detach(struct sh_backlog_cursor *cursor);
+/* The next entry, with its number; false: there is none. Of a write that is for another cursor only, this one gets a removal of
+ * SH_BACKLOG_NO_CHUNK, which no node created. scratch: SH_BACKLOG_PIECE_BYTES, used where an image lies in two blocks;
+ * NULL: images are passed over, and not to be looked at. */
 bool sh_backlog_read(struct sh_backlog_cursor *cursor, struct sh_backlog_entry *entry_out,
                      uint64_t *number_out, uint8_t *scratch);
 /* Nothing was read since the cursor was like that; no take in between. */
@@ -143,6 +159,23 @@ void sh_backlog_unread(struct sh_backlog_cursor *cursor, const struct sh_backlog
 /* All that the cursor has read was taken: gives the blocks back that no cursor needs, so that more is admitted. Returns whether it
  * gave some. */
 bool sh_backlog_take(struct sh_backlog_cursor *cursor);
+/* The same up to a place that the cursor has read; what lies behind it is kept, for sh_backlog_rewind. False, and nothing has changed:
+ * it is no such place, or one that was read is not needed any more. */
+bool sh_backlog_take_to(struct sh_backlog_cursor *cursor, uint64_t number, uint32_t part,
+                        bool *gave_out);
+/* The cursor reads again what was not taken. */
+void sh_backlog_rewind(struct sh_backlog_cursor *cursor);
+/* Bytes that were read, and not taken. */
+static inline uint64_t sh_backlog_flying(const struct sh_backlog_cursor *cursor)
+{
+    return cursor->read.at - cursor->kept.at;
+}
+/* Bytes that the cursor has not taken. */
+uint64_t sh_backlog_pending(const struct sh_backlog_cursor *cursor);
+/* Gives the blocks back that no cursor needs, where perhaps there is none; returns whether it gave some. */
+bool sh_backlog_trim(struct sh_backlog *backlog);
+/* Whether so much of the window, or of the pool, is in use that whoever can wait should. */
+bool sh_backlog_is_half_full(struct sh_backlog *backlog);
 /* Number of the next write. */
 uint64_t sh_backlog_next(struct sh_backlog *backlog);
 

@@ -7,7 +7,8 @@
 #include "base/log.h"
 
 #define WINDOW_MIN (UINT64_C(1) << 20)
-#define DRAIN_ENTRIES 256u /* of one zone in a step */
+#define DRAIN_ENTRIES 256u         /* of one zone in a step */
+#define STUCK_NS UINT64_C(1000000) /* until what a connection had no room for is tried again */
 #define ZONE_AGAIN_NS UINT64_C(1000000000)
 
 /* All that a backup has which does back up. */
@@ -31,6 +32,9 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     if (!backup)
         return SHOAL_ENOMEM;
     SH_ASSERT(config->window_bytes == 0 || config->wake);
+    SH_ASSERT(!config->cluster.msg ||
+              (config->cluster.zones && config->window_bytes && config->cluster.life &&
+               config->cluster.replicas && config->cluster.replicas <= SH_ZONE_BACKUPS_MAX));
     backup->config = *config;
     sh_spin_init(&backup->waits_lock, SH_LOCK_BACKUP_WAITS);
     sh_lock_init(&backup->zones.lock, SH_LOCK_BACKUP);
@@ -39,16 +43,36 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
         sh_backup_destroy(backup);
         return err;
     }
+    if (config->cluster.msg)
+        sh_msg_handler_set(config->cluster.msg, SH_REPLICATION_ACKS, SH_MSG_INLINE,
+                           sh_backup_on_acks, backup);
     *backup_out = backup;
     return SHOAL_OK;
+}
+
+void sh_backup_leave(struct sh_backup *backup)
+{
+    for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
+        if (backup->copies[i].zone)
+            sh_copy_cancel(&backup->copies[i]);
+    }
+    if (!sh_backup_is_clustered(backup))
+        return;
+    sh_msg_handlers_drop(backup->config.cluster.msg, backup);
+    sh_sinks_end(backup);
+    sh_backup_peers_end(backup);
+    backup->config.cluster.msg = NULL;
 }
 
 void sh_backup_destroy(struct sh_backup *backup)
 {
     if (!backup)
         return;
-    if (backup->log)
+    sh_backup_leave(backup);
+    if (backup->is_on)
         sh_store_witness_set(backup->config.store, NULL);
+    if (backup->making)
+        sh_zone_free(backup->making);
     sh_zones_end(&backup->zones);
     sh_backlog_pool_destroy(backup->pool);
     free(backup->guards);
@@ -63,32 +87,44 @@ static uint64_t log_id(const struct sh_backup *backup, uint64_t number)
     return (uint64_t)backup->config.nid.v << 48 | number;
 }
 
-static struct sh_zone *zone_of(struct sh_backup *backup, const struct sh_replog_zone *logged)
+/* The log says that the own disk has all before that number, up to a level. */
+static void home_acked(struct sh_backup *backup, const struct sh_replog_zone *logged,
+                       enum sh_level level, uint64_t number)
 {
-    return backup->zones.all[(sh_replog_zone_id(logged) & SH_LOCAL_IDS) % SH_ZONES_MAX];
+    struct sh_own_zone *zone =
+        backup->zones.all[(sh_replog_zone_id(logged) & SH_LOCAL_IDS) % SH_ZONES_MAX];
+    if (!zone || zone->log != logged)
+        zone = backup->making;
+    struct sh_sink *home = zone && zone->log == logged ? sh_sink_home(zone) : NULL;
+    if (!home)
+        return;
+    for (unsigned i = SH_LEVEL_REPLICATED; i <= (unsigned)level; i++) {
+        if (home->acked[i] < number)
+            home->acked[i] = number;
+    }
+    sh_zone_settle(zone);
 }
 
 void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
 {
-    sh_zone_acked(zone_of(arg, zone), SH_LEVEL_REPLICATED, sequence);
+    home_acked(arg, zone, SH_LEVEL_REPLICATED, sequence);
 }
 
 void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
 {
-    sh_zone_acked(zone_of(arg, zone), SH_LEVEL_REPLICATED, sequence);
-    sh_zone_acked(zone_of(arg, zone), SH_LEVEL_DURABLE, sequence);
+    home_acked(arg, zone, SH_LEVEL_DURABLE, sequence);
 }
 
 /* Adds a zone to the log, where chunks are expected from that one on. */
-static enum shoal_err log_add(struct sh_backup *backup, struct sh_replog *log, struct sh_zone *zone,
+static enum shoal_err log_add(struct sh_replog *log, struct sh_own_zone *zone, uint64_t first,
                               uint64_t first_chunk)
 {
-    const struct sh_backup_config *config = &backup->config;
+    const struct sh_backup_config *config = &zone->backup->config;
     const struct sh_replog_zone_config added = {
-        .id = log_id(backup, zone->number),
+        .id = log_id(zone->backup, zone->number),
         .owner = config->nid.v,
-        .incarnation = 1,
-        .first = sh_backlog_next(&zone->backlog),
+        .incarnation = zone->record.incarnation ? zone->record.incarnation : 1,
+        .first = first,
         .bytes_max = 2 * config->zone_bytes,
         .range_first = first_chunk,
         .range_count = config->zone_bytes / (64 + SH_ZONE_CHUNK_BYTES),
@@ -97,16 +133,45 @@ static enum shoal_err log_add(struct sh_backup *backup, struct sh_replog *log, s
     return sh_replog_zone_add(log, &added, &zone->log);
 }
 
+static uint64_t fresh_chunk(const struct sh_backup *backup)
+{
+    uint64_t wanted = sh_store_ids_wanted(backup->config.store);
+    return (uint64_t)backup->config.nid.v << 48 | (wanted & SH_LOCAL_IDS);
+}
+
+enum shoal_err sh_zone_log_add(struct sh_own_zone *zone, uint64_t first)
+{
+    struct sh_zone_claim claim;
+    bool has_claim = sh_zone_claim_get(zone, 0, &claim);
+    return log_add(zone->backup->log, zone, first,
+                   has_claim ? claim.first : fresh_chunk(zone->backup));
+}
+
+static void on_forgotten(void *arg, uint64_t id, enum shoal_err err)
+{
+    (void)arg;
+    (void)id;
+    (void)err;
+}
+
+void sh_zone_log_drop(struct sh_own_zone *zone)
+{
+    if (zone->log && sh_replog_zone_drop(zone->log, on_forgotten, zone->backup))
+        SH_WARN("backup", "a zone that is elsewhere now stays in the log of the own disk",
+                SH_U64("zone", zone->number));
+    zone->log = NULL;
+}
+
 enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *log,
                                     uint64_t number, const struct sh_zone_claim *claims,
                                     size_t count, uint64_t live_bytes, uint64_t next)
 {
-    struct sh_zone *zone;
+    struct sh_own_zone *zone;
     enum shoal_err err = sh_zone_make(backup, number, next, &zone);
     for (size_t i = 0; !err && i < count; i++)
         err = sh_zone_claimed(zone, &claims[i]);
     if (!err)
-        err = log_add(backup, log, zone, count ? claims[0].first : 0);
+        err = log_add(log, zone, next, count ? claims[0].first : 0);
     if (err)
         return err;
     atomic_init(&zone->live, live_bytes);
@@ -117,22 +182,28 @@ enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *
 
 void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid)
 {
-    SH_ASSERT(nid.v && !backup->log && backup->zones.end == 0);
+    SH_ASSERT(nid.v && !backup->is_on && backup->zones.end == 0);
     backup->config.nid = nid;
 }
 
 bool sh_backup_is_on(const struct sh_backup *backup)
 {
-    return backup->log != NULL;
+    return backup->is_on;
+}
+
+void sh_backup_begin(struct sh_backup *backup)
+{
+    SH_ASSERT(backup->config.nid.v);
+    backup->is_on = true;
+    sh_backup_witness_set(backup);
+    atomic_store(&backup->zones.has_empty, true); /* of those that were found, some may be */
+    backup->config.wake(backup->config.arg);
 }
 
 void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log)
 {
-    SH_ASSERT(backup->config.nid.v);
     backup->log = log;
-    sh_backup_witness_set(backup);
-    atomic_store(&backup->zones.has_empty, true); /* of those that were found, some may be */
-    backup->config.wake(backup->config.arg);
+    sh_backup_begin(backup);
 }
 
 static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
@@ -140,23 +211,23 @@ static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
     sh_zone_dropped(arg, id & SH_LOCAL_IDS, err);
 }
 
-enum shoal_err sh_zone_drop_tell(struct sh_zone *zone)
+enum shoal_err sh_zone_drop_tell(struct sh_own_zone *zone)
 {
+    if (sh_backup_is_clustered(zone->backup))
+        return sh_record_remove(zone);
     return sh_replog_zone_drop(zone->log, on_dropped, zone->backup);
 }
 
 /* Makes the zone that will be the open one next. */
 static unsigned spare_make(struct sh_backup *backup, uint64_t now_ns)
 {
-    struct sh_zones *zones = &backup->zones;
-    struct sh_zone *zone;
+    struct sh_own_zones *zones = &backup->zones;
+    struct sh_own_zone *zone;
     if (zones->spare || now_ns < backup->zone_again_ns)
         return 0;
-    uint64_t wanted = sh_store_ids_wanted(backup->config.store);
-    uint64_t first = (uint64_t)backup->config.nid.v << 48 | (wanted & SH_LOCAL_IDS);
     enum shoal_err err = sh_zone_new(backup, sh_zones_next(zones), 1, &zone);
     if (!err) {
-        err = log_add(backup, backup->log, zone, first);
+        err = log_add(backup->log, zone, sh_backlog_next(&zone->backlog), fresh_chunk(backup));
         /* Others look at all zones that there are, so it is one of them only when it stays. */
         if (err)
             sh_zone_free(zone);
@@ -178,12 +249,12 @@ static unsigned spare_make(struct sh_backup *backup, uint64_t now_ns)
 
 /* --- The step ---------------------------------------------------------------------------------- */
 
-void sh_zone_dirty(struct sh_zone *zone)
+void sh_zone_dirty(struct sh_own_zone *zone)
 {
     struct sh_backup *backup = zone->backup;
     if (atomic_exchange(&zone->is_dirty, true))
         return;
-    struct sh_zone *first = atomic_load(&backup->dirty);
+    struct sh_own_zone *first = atomic_load(&backup->dirty);
     do
         zone->next_dirty = first;
     while (!atomic_compare_exchange_weak(&backup->dirty, &first, zone));
@@ -204,21 +275,23 @@ static struct sh_replog_write write_of(const struct sh_backlog_entry *entry)
 }
 
 /* Reads one write, and appends it to the log; false: there is none. */
-static bool one_move(struct sh_zone *zone, enum shoal_err *err_out)
+static bool one_move(struct sh_sink *home, enum shoal_err *err_out)
 {
+    struct sh_own_zone *zone = home->zone;
     struct sh_backup *backup = zone->backup;
+    struct sh_backlog_cursor *cursor = &home->cursor;
     struct sh_backlog_entry entry;
     struct sh_replog_write note, write;
     uint8_t bytes[SH_BACKLOG_NOTE_MAX];
     bool has_note = false;
     uint64_t number;
-    bool is_there = sh_backlog_read(&zone->cursor, &entry, &number, backup->scratch);
+    bool is_there = sh_backlog_read(cursor, &entry, &number, backup->scratch);
     if (is_there && entry.with_next) {
         has_note = true;
         note = write_of(&entry);
         memcpy(bytes, entry.at, entry.size);
         note.payload.at = bytes;
-        is_there = sh_backlog_read(&zone->cursor, &entry, &number, backup->scratch);
+        is_there = sh_backlog_read(cursor, &entry, &number, backup->scratch);
         SH_ASSERT(is_there);
     }
     *err_out = SHOAL_OK;
@@ -233,14 +306,14 @@ static bool one_move(struct sh_zone *zone, enum shoal_err *err_out)
 }
 
 /* Moves what the zone's backlog has to the log, until that takes no more. */
-static enum shoal_err drain(struct sh_zone *zone, unsigned *moved_out)
+static enum shoal_err home_drain(struct sh_sink *home, unsigned *moved_out)
 {
-    struct sh_backlog_cursor *cursor = &zone->cursor;
+    struct sh_backlog_cursor *cursor = &home->cursor;
     enum shoal_err err = SHOAL_OK;
     unsigned moved = 0;
     while (moved < DRAIN_ENTRIES) {
         const struct sh_backlog_cursor before = *cursor;
-        bool is_there = one_move(zone, &err);
+        bool is_there = one_move(home, &err);
         if (err)
             sh_backlog_unread(cursor, &before);
         if (err || !is_there)
@@ -248,31 +321,56 @@ static enum shoal_err drain(struct sh_zone *zone, unsigned *moved_out)
         moved++;
     }
     if (moved && sh_backlog_take(cursor))
-        sh_waits_room(zone->backup);
-    *moved_out = moved;
+        sh_waits_room(home->zone->backup);
+    *moved_out += moved;
     return !err && moved == DRAIN_ENTRIES ? SHOAL_EAGAIN : err;
 }
 
 /* Has the log see to what somebody waits for; all that was written has been appended. */
-static void hurry(struct sh_zone *zone)
+static void hurry(struct sh_sink *home)
 {
+    struct sh_own_zone *zone = home->zone;
     sh_spin_take(&zone->waits_lock);
-    bool wants_handed =
-        zone->wanted[SH_LEVEL_REPLICATED] > atomic_load(&zone->acked[SH_LEVEL_REPLICATED]);
-    bool wants_durable =
-        zone->wanted[SH_LEVEL_DURABLE] > atomic_load(&zone->acked[SH_LEVEL_DURABLE]);
+    bool wants_handed = zone->wanted[SH_LEVEL_REPLICATED] > home->acked[SH_LEVEL_REPLICATED];
+    bool wants_durable = zone->wanted[SH_LEVEL_DURABLE] > home->acked[SH_LEVEL_DURABLE];
     sh_spin_release(&zone->waits_lock);
+    wants_durable |= home->needed > home->acked[SH_LEVEL_DURABLE];
     if (wants_durable)
         sh_replog_sync(zone->log);
     else if (wants_handed)
         sh_replog_hand(zone->log);
 }
 
-static void fail(struct sh_backup *backup, enum shoal_err err)
+/* Moves what the zone's backlog has to all of its backups. EAGAIN and others: there is more, which does not go now. */
+static enum shoal_err zone_drain(struct sh_own_zone *zone, unsigned *moved_out)
+{
+    enum shoal_err worst = SHOAL_OK;
+    bool has_cursor = false;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        struct sh_sink *sink = &zone->sinks[i];
+        enum shoal_err err = SHOAL_OK;
+        has_cursor |= sink->cursor.backlog != NULL;
+        if (sink->state == SH_SINK_HOME) {
+            /* Without a log it was dropped: whoever wrote to it last was late to say so. */
+            err = zone->log ? home_drain(sink, moved_out) : SHOAL_OK;
+            if (!err && zone->log)
+                hurry(sink);
+        } else if (sink->state == SH_SINK_STREAMING) {
+            err = sh_sink_stream(sink, moved_out);
+        }
+        if (err)
+            worst = err;
+    }
+    if (!has_cursor && sh_backlog_trim(&zone->backlog))
+        sh_waits_room(zone->backup);
+    return worst;
+}
+
+void sh_backup_fail(struct sh_backup *backup, enum shoal_err err)
 {
     if (atomic_load(&backup->trouble))
         return;
-    SH_ERROR("backup", "changes can't be logged any more, and are refused", SH_ERR(err));
+    SH_ERROR("backup", "changes can't be backed up any more, and are refused", SH_ERR(err));
     atomic_store(&backup->trouble, err);
     sh_waits_fail(backup);
 }
@@ -280,31 +378,25 @@ static void fail(struct sh_backup *backup, enum shoal_err err)
 /* One after the other of those that have something for the log; those that it has no room for stay. */
 static unsigned drain_all(struct sh_backup *backup)
 {
-    struct sh_zone *zone, *next, *fresh = atomic_exchange(&backup->dirty, NULL);
+    struct sh_own_zone *zone, *next, *fresh = atomic_exchange(&backup->dirty, NULL);
     unsigned work = 0;
-    struct sh_zone **end = &backup->stuck;
+    struct sh_own_zone **end = &backup->stuck;
     while (*end)
         end = &(*end)->next_dirty;
     *end = fresh;
     zone = backup->stuck;
     backup->stuck = NULL;
     for (end = &backup->stuck; zone; zone = next) {
-        unsigned moved;
+        unsigned moved = 0;
         next = zone->next_dirty;
-        if (!zone->log) { /* it was dropped: whoever wrote to it last was late to say so */
-            atomic_store(&zone->is_dirty, false);
-            continue;
-        }
         /* Whoever writes from here on has it looked at again. */
         atomic_store(&zone->is_dirty, false);
-        enum shoal_err err = drain(zone, &moved);
+        enum shoal_err err = zone_drain(zone, &moved);
         work += moved;
-        if (!err) {
-            hurry(zone);
+        if (!err)
             continue;
-        }
         if (err != SHOAL_EAGAIN && err != SHOAL_ENOSPC && err != SHOAL_ENOMEM)
-            fail(backup, err);
+            sh_backup_fail(backup, err);
         if (!atomic_exchange(&zone->is_dirty, true)) {
             zone->next_dirty = NULL;
             *end = zone;
@@ -314,45 +406,143 @@ static unsigned drain_all(struct sh_backup *backup)
     return work;
 }
 
+/* The own disk is out of service. Where others can be backups it is one that is lost. */
+static void home_fail(struct sh_backup *backup, enum shoal_err err)
+{
+    struct sh_own_zones *zones = &backup->zones;
+    if (!sh_backup_is_clustered(backup)) {
+        sh_backup_fail(backup, err);
+        return;
+    }
+    uint64_t places = sh_zones_places(zones);
+    for (uint64_t i = 0; i < places; i++) {
+        struct sh_sink *home = zones->all[i] ? sh_sink_home(zones->all[i]) : NULL;
+        if (home)
+            sh_sink_lose(home, err);
+    }
+}
+
+static unsigned cluster_step(struct sh_backup *backup, uint64_t now_ns)
+{
+    unsigned work = sh_backup_peers_step(backup, now_ns);
+    work += sh_records_step(backup, now_ns);
+    return work + sh_copies_step(backup, now_ns);
+}
+
 unsigned sh_backup_step(struct sh_backup *backup, uint64_t now_ns, uint32_t seconds)
 {
-    if (!backup->log)
-        return sh_waits_call(backup);
     unsigned work = 0;
+    backup->now_ns = now_ns;
+    if (!backup->is_on)
+        return sh_waits_call(backup);
     if (!atomic_load(&backup->trouble)) {
-        work += spare_make(backup, now_ns);
+        work += sh_backup_is_clustered(backup) ? cluster_step(backup, now_ns)
+                                               : spare_make(backup, now_ns);
         work += sh_zones_leftovers(backup);
         work += drain_all(backup);
         work += sh_zones_drop_step(backup);
     }
-    work += sh_replog_step(backup->log, now_ns, seconds);
-    if (sh_replog_trouble(backup->log))
-        fail(backup, sh_replog_trouble(backup->log));
+    backup->stuck_ns = backup->stuck && sh_backup_is_clustered(backup) ? now_ns + STUCK_NS : 0;
+    if (backup->log) {
+        work += sh_replog_step(backup->log, now_ns, seconds);
+        if (sh_replog_trouble(backup->log))
+            home_fail(backup, sh_replog_trouble(backup->log));
+    }
     return work + sh_waits_call(backup);
+}
+
+static uint64_t sooner(uint64_t due_ns, uint64_t other_ns)
+{
+    return other_ns < due_ns ? other_ns : due_ns;
 }
 
 uint64_t sh_backup_due_ns(const struct sh_backup *backup)
 {
-    if (!backup->log)
-        return UINT64_MAX;
-    uint64_t due = sh_replog_due_ns(backup->log);
-    return backup->zone_again_ns && backup->zone_again_ns < due ? backup->zone_again_ns : due;
+    uint64_t due_ns = UINT64_MAX;
+    if (!backup->is_on)
+        return due_ns;
+    if (backup->log)
+        due_ns = sh_replog_due_ns(backup->log);
+    if (backup->zone_again_ns)
+        due_ns = sooner(due_ns, backup->zone_again_ns);
+    if (!sh_backup_is_clustered(backup))
+        return due_ns;
+    if (backup->stuck_ns)
+        due_ns = sooner(due_ns, backup->stuck_ns);
+    due_ns = sooner(due_ns, backup->tend_left ? 0 : backup->tend_ns);
+    due_ns = sooner(due_ns, sh_copies_due_ns(backup));
+    return sooner(due_ns, backup->peers.due_ns);
 }
 
 void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *status_out)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     *status_out = (struct sh_backup_status){.trouble = atomic_load(&backup->trouble),
                                             .writes = zones->dropped_writes,
                                             .dropped = zones->dropped,
                                             .blocks_free = sh_backlog_pool_left(backup->pool)};
     uint64_t end = sh_zones_places(zones);
     for (uint64_t i = 0; i < end; i++) {
-        struct sh_zone *zone = zones->all[i];
+        struct sh_own_zone *zone = zones->all[i];
         if (!zone)
             continue;
         status_out->zones++;
         status_out->live_bytes += atomic_load_explicit(&zone->live, memory_order_relaxed);
         status_out->writes += sh_backlog_next(&zone->backlog) - zone->before;
+        status_out->under_replicated += zone->record.count < zone->record.wanted;
+        status_out->bare += atomic_load(&zone->is_bare);
     }
+    for (unsigned i = 0; i < SH_COPIES_MAX; i++)
+        status_out->copies += backup->copies[i].zone != NULL;
+    status_out->messages = backup->messages;
+    status_out->message_bytes = backup->message_bytes;
+    status_out->copied_bytes = backup->copied_bytes;
+    status_out->copies_done = backup->copies_done;
+}
+
+static void sink_state(const struct sh_sink *sink, struct sh_zone_state_backup *state)
+{
+    *state = (struct sh_zone_state_backup){
+        .nid = sink->nid,
+        .disk = sink->disk,
+        .state = sink->state,
+        .why = sink->why,
+        .is_recorded = sink->is_recorded,
+        .pending_bytes = sink->cursor.backlog ? sh_backlog_pending(&sink->cursor) : 0};
+    for (unsigned level = 0; level < SH_LEVELS; level++)
+        state->acked[level] = sink->acked[level];
+}
+
+static void zone_state(struct sh_own_zone *zone, struct sh_zone_state *state)
+{
+    *state = (struct sh_zone_state){.number = zone->number,
+                                    .incarnation = zone->record.incarnation,
+                                    .wanted = zone->record.wanted,
+                                    .is_concluded = zone->record.flags & SH_ZONE_CONCLUDED,
+                                    .live_bytes = atomic_load(&zone->live),
+                                    .next = sh_backlog_next(&zone->backlog)};
+    for (unsigned level = 0; level < SH_LEVELS; level++)
+        state->acked[level] = atomic_load(&zone->acked[level]);
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        if (zone->sinks[i].state != SH_SINK_NONE)
+            sink_state(&zone->sinks[i], &state->backups[state->count++]);
+    }
+}
+
+bool sh_backup_zone_state(struct sh_backup *backup, uint64_t from, struct sh_zone_state *state_out)
+{
+    struct sh_own_zones *zones = &backup->zones;
+    const struct sh_own_zone *found = NULL;
+    uint64_t places = sh_zones_places(zones);
+    for (uint64_t i = 0; i < places; i++) {
+        const struct sh_own_zone *zone = zones->all[(from + i) % places];
+        if (!zone || zone->number < from || (found && zone->number > found->number))
+            continue;
+        found = zone;
+        if (zone->number == from + i)
+            break;
+    }
+    if (found)
+        zone_state(zones->all[found->number % SH_ZONES_MAX], state_out);
+    return found != NULL;
 }

@@ -21,7 +21,11 @@
 
 struct sh_backup;
 struct sh_load;
-struct sh_zone;
+struct sh_msg;
+struct sh_msg_event;
+struct sh_own_zone;
+struct sh_view;
+struct sh_zones;
 
 /* How far a write gets before it is acknowledged. */
 enum sh_level {
@@ -30,6 +34,21 @@ enum sh_level {
     SH_LEVEL_DURABLE,    /* a power failure loses nothing: it is on each backup's disk */
 };
 #define SH_LEVELS 3
+
+/* Of a node among others, whose zones have backups on other nodes' disks, and records at the superpeers. */
+struct sh_backup_cluster {
+    struct sh_msg *msg;     /* kept; a handler is registered. Destroyed after the backup */
+    struct sh_zones *zones; /* kept (cluster/zones.h). Destroyed before the backup */
+    uint64_t life;          /* of this process (ring/arcs.h) */
+    struct sh_random random;
+    uint64_t disk;             /* ID of the own disk; 0: the node has none that could be a backup */
+    uint8_t replicas;          /* wanted for each zone, 1 to SH_ZONE_BACKUPS_MAX */
+    unsigned placement;        /* flags (placement.h) */
+    unsigned domains;          /* which ones count (candidate.h) */
+    uint8_t reserve_percent;   /* of each disk, which no zone gets */
+    unsigned copies_max;       /* zones that get another backup at a time; 0: 2 */
+    uint64_t copy_bytes_per_s; /* of all of them; 0: 256 MiB */
+};
 
 struct sh_backup_config {
     struct sh_store *store; /* borrowed */
@@ -40,6 +59,8 @@ struct sh_backup_config {
     /* There is work for sh_backup_step. Any thread; it must not wait. */
     void (*wake)(void *arg);
     void *arg;
+    struct sh_backup_cluster
+        cluster; /* msg NULL: the owner's own disk is the only backup there is */
 };
 #define SH_ZONE_CHUNK_BYTES 24 /* of a chunk's header in a log, and of its version */
 
@@ -58,6 +79,18 @@ void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence
 /* From now on all changes are told and go to this log, which is borrowed, and which the backup steps. After the zones that were found
  * there have been added. Before other threads use the store. */
 void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log);
+
+/* The same in a cluster, without an own disk that could be a backup. */
+void sh_backup_begin(struct sh_backup *backup);
+
+/* --- The cluster, from the thread of msg's transport step, which is the step's -------------------- */
+
+/* The nodes as they are now; borrowed. ENOMEM: it goes by what it knew before. */
+SHOAL_NODISCARD enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *view);
+/* Takes no more part in it, and backs nothing up: before msg is destroyed, where the backup is after it. */
+void sh_backup_leave(struct sh_backup *backup);
+/* What msg says of a connection. */
+void sh_backup_link_event(struct sh_backup *backup, const struct sh_msg_event *event);
 
 /* --- Zones that were found at the start -------------------------------------------------------- */
 
@@ -93,7 +126,7 @@ struct sh_write {
     enum sh_level level;
     /* The backup's. */
     struct sh_write_mark {
-        struct sh_zone *zone;
+        struct sh_own_zone *zone;
         uint64_t number; /* of the last write there */
     } marks[SH_WRITE_MARKS];
     unsigned marks_count;
@@ -190,7 +223,48 @@ struct sh_backup_status {
     uint64_t dropped;    /* zones, as they were empty */
     size_t blocks_free;  /* of backlogs */
     enum shoal_err trouble;
+    /* In a cluster: */
+    unsigned under_replicated;        /* zones with fewer backups than they are to have */
+    unsigned bare;                    /* of these, with none that takes writes */
+    unsigned copies;                  /* backups that are being added */
+    uint64_t messages, message_bytes; /* sent to backups */
+    uint64_t copied_bytes, copies_done;
 };
 void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *status_out);
+
+/* --- Zones, for people ------------------------------------------------------------------------- */
+
+enum sh_sink_state {
+    SH_SINK_NONE,
+    SH_SINK_HOME,    /* the own disk */
+    SH_SINK_CLOSED,  /* to be opened */
+    SH_SINK_OPENING, /* the backup was asked */
+    SH_SINK_CLOSING, /* what the backup has of the zone goes first */
+    SH_SINK_STREAMING,
+    SH_SINK_FULL, /* the backup has no room now */
+    SH_SINK_LOST, /* it is to be replaced */
+};
+const char *sh_sink_state_name(enum sh_sink_state state);
+
+#define SH_SINKS_MAX 5 /* of a zone: its backups, and one that is being added */
+struct sh_zone_state {
+    uint64_t number;
+    uint32_t incarnation; /* 0: it has no record */
+    uint8_t wanted;
+    bool is_concluded;
+    uint64_t live_bytes, next, acked[SH_LEVELS];
+    unsigned count;
+    struct sh_zone_state_backup {
+        shoal_nid nid;
+        uint64_t disk;
+        enum sh_sink_state state;
+        enum shoal_err why; /* LOST */
+        bool is_recorded;
+        uint64_t pending_bytes;
+        uint64_t acked[SH_LEVELS];
+    } backups[SH_SINKS_MAX];
+};
+/* The first zone with a number of at least that one. False: there is none. The step's thread. */
+bool sh_backup_zone_state(struct sh_backup *backup, uint64_t from, struct sh_zone_state *state_out);
 
 #endif

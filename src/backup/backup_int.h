@@ -6,7 +6,10 @@
 
 #include "backup/backlog.h"
 #include "backup/backup.h"
+#include "backup/candidate.h"
+#include "backup/replication.h"
 #include "base/lock.h"
+#include "cluster/zones.h"
 #include "ranges/ranges.h"
 
 #define SH_ZONES_MAX (1u << 20) /* at a time; a power of two */
@@ -18,26 +21,58 @@ struct sh_waits {
     struct sh_write *first, *last;
 };
 
-struct sh_zone;
+struct sh_own_zone;
 
 /* A large chunk of which a zone's backlog gets pieces. */
 struct sh_large {
     struct sh_large *next;
     uint64_t chunk; /* 0: there is none */
     struct sh_zone_place {
-        struct sh_zone *zone; /* where a change is recorded */
-        struct sh_zone *from; /* it moves from that one to it; NULL: it is there already */
-        uint64_t number;      /* of the zone, when it was found: sh_zone_is */
+        struct sh_own_zone *zone; /* where a change is recorded */
+        struct sh_own_zone *from; /* it moves from that one to it; NULL: it is there already */
+        uint64_t number;          /* of the zone, when it was found: sh_zone_is */
     } place;
     uint32_t size, told;
     bool is_new;
+    bool
+        is_left; /* it is retold where it is left, as its move to another zone is not durable yet */
+    uint8_t only;                 /* of all its pieces */
     struct sh_backlog_entry last; /* for which room was taken */
+};
+
+/* One backup of a zone.
+ *
+ *               OPEN                 answer
+ *   [CLOSED] ──────────► [OPENING] ──────────► [STREAMING] ◄── AGAIN ─┐
+ *      ▲  ▲                  │ EEXIST                │ └── FULL ──► [FULL]
+ *      │  └──── [CLOSING] ◄──┘                       │
+ *      └── connection lost, GONE, incarnation rises ─┤
+ *                                                    └── LOST, node failed ──► [LOST] ── out of the record ──► [NONE]
+ *
+ * HOME, the own disk, is always open. */
+struct sh_sink {
+    struct sh_own_zone *zone;
+    enum sh_sink_state state;
+    shoal_nid nid;
+    uint64_t disk;    /* 0: not known yet */
+    bool is_recorded; /* the superpeers have said so last */
+    bool counts;      /* acknowledgements wait for it */
+    bool has_begun;   /* the backup has opened the stream: from then on it only goes on */
+    struct sh_backlog_cursor cursor; /* none once LOST */
+    uint64_t acked[SH_LEVELS];       /* before which it has all, by level */
+    uint64_t wished[SH_LEVELS];      /* before which it was asked to say so at once */
+    uint64_t sent;                   /* number behind the last write of which anything was sent */
+    uint64_t needed;                 /* the owner itself waits for all before that to be durable */
+    uint32_t credit, incarnation;    /* that it was opened with */
+    uint64_t due_ns, pause_ns; /* CLOSED: when it is opened, and how long it waited for that */
+    struct sh_sink_call *call; /* that waits for an answer; NULL: none */
+    enum shoal_err why;        /* LOST */
 };
 
 /* A zone. Whoever has found one may come back to it late, after it was dropped: so it is never freed while the backup lives, but becomes
  * another zone, whose writes have numbers above its own. So a mark of one of its writes is one that is acknowledged, and who has taken room
  * in its backlog, which keeps it from being dropped, sees by its number whether it is still the zone that was found. */
-struct sh_zone {
+struct sh_own_zone {
     struct sh_backup *backup;
     uint64_t
         number; /* names it in the log, with the owner's node ID; changes while the backlog is closed */
@@ -54,33 +89,41 @@ struct sh_zone {
     /* The same lock: chunks that move away, and are here until they have; leftovers in it; leftovers elsewhere of what moved here. */
     unsigned moves_away, left_here, left_behind;
     _Atomic bool is_dirty; /* in the list of zones that the step is to look at */
-    struct sh_zone *next_dirty;
-    struct sh_zone *next_free; /* of those that are no zone now */
+    struct sh_own_zone *next_dirty;
+    struct sh_own_zone *next_free; /* of those that are no zone now */
     struct sh_large
         large; /* guarded by the backlog's hold; that it is in the list, by the zones' lock */
+    /* No backup takes its writes: those that are to be acknowledged are refused. */
+    _Atomic bool is_bare;
+    _Atomic bool is_concluded; /* no new chunks come */
     /* The step's. */
-    struct sh_replog_zone *log;
-    struct sh_backlog_cursor cursor;
+    struct sh_replog_zone *log; /* of HOME; NULL: there is none */
+    struct sh_sink sinks[SH_SINKS_MAX];
+    struct sh_zone record;   /* as the superpeers said last; version 0: there is none */
+    struct sh_record_op *op; /* NULL: nothing is asked */
+    uint64_t op_again_ns;    /* not before */
+    struct sh_copy *copy;    /* NULL: no backup is being added */
+    bool is_removed;         /* the superpeers have removed its record */
 };
 
 /* A chunk whose last image a zone's log has though it is another zone's now, or is gone. */
 struct sh_leftover {
-    struct sh_zone *zone;
+    struct sh_own_zone *zone;
     uint64_t chunk;
-    struct sh_zone *moved_to; /* only when that number there is durable; NULL: at once */
+    struct sh_own_zone *moved_to; /* only when that number there is durable; NULL: at once */
     uint64_t number;
 };
 
-struct sh_zones {
-    struct sh_lock lock;            /* guards what claims change */
-    struct sh_ranges *map;          /* from chunk IDs, with their creators, to numbers of zones */
-    struct sh_zone *_Atomic *all;   /* by number modulo SH_ZONES_MAX; NULL: there is none */
-    _Atomic uint64_t end;           /* above all numbers */
-    struct sh_zone *free;           /* the step's */
-    struct sh_zone *_Atomic open;   /* where new chunks go; NULL: there is none yet */
-    struct sh_zone *_Atomic spare;  /* the next one */
-    struct sh_large *larges;        /* all that there are */
-    _Atomic unsigned larges_moving; /* those of them that move to another zone */
+struct sh_own_zones {
+    struct sh_lock lock;              /* guards what claims change */
+    struct sh_ranges *map;            /* from chunk IDs, with their creators, to numbers of zones */
+    struct sh_own_zone *_Atomic *all; /* by number modulo SH_ZONES_MAX; NULL: there is none */
+    _Atomic uint64_t end;             /* above all numbers */
+    struct sh_own_zone *free;         /* the step's */
+    struct sh_own_zone *_Atomic open; /* where new chunks go; NULL: there is none yet */
+    struct sh_own_zone *_Atomic spare; /* the next one */
+    struct sh_large *larges;           /* all that there are */
+    _Atomic unsigned larges_moving;    /* those of them that move to another zone */
     struct sh_leftover *leftovers;
     size_t leftovers_count, leftovers_promised, leftovers_room;
     _Atomic size_t at_once; /* those of them that wait for nothing but room */
@@ -94,7 +137,7 @@ struct sh_zones {
             SH_DROP_TELLS,
             SH_DROP_GOES,
         } phase;
-        struct sh_zone *zone;
+        struct sh_own_zone *zone;
         size_t claim; /* the next one, of which all below that ID is out of the map */
         uint64_t below;
         struct sh_write write;
@@ -106,13 +149,71 @@ struct sh_zones {
     uint64_t dropped_writes;
 };
 
+/* A question to a backup. */
+struct sh_sink_call {
+    struct sh_request request;
+    struct sh_backup *backup;
+    struct sh_sink *sink; /* NULL: nobody waits for it any more */
+    uint32_t incarnation;
+    bool is_busy;
+};
+#define SH_SINK_CALLS 64u
+
+/* A question to the superpeers about a zone's record. */
+enum { SH_RECORD_NEW, SH_RECORD_CHANGE, SH_RECORD_REMOVE };
+struct sh_record_op {
+    struct sh_zone_op op;
+    struct sh_own_zone *zone;
+    struct sh_zone asked;
+    int kind;
+    bool is_busy;
+};
+#define SH_RECORD_OPS 16u
+
+/* A zone's chunks on their way to a backup that is being added. */
+struct sh_copy {
+    struct sh_own_zone *zone; /* NULL: it is free */
+    struct sh_sink *sink;
+    enum sh_copy_phase { SH_COPY_CLAIMS, SH_COPY_CHUNKS, SH_COPY_SETTLES, SH_COPY_JOINS } phase;
+    size_t slot;                          /* the next claim */
+    uint64_t chunk;                       /* 0, or the next one of that claim */
+    struct sh_store_rewriting *rewriting; /* of a large one */
+};
+#define SH_COPIES_MAX 16u
+
+/* Another node that may keep replicas. */
+struct sh_backup_peer {
+    shoal_nid nid;
+    uint64_t instance;
+    bool is_up, is_asked, is_known, is_asking;
+    struct sh_candidate base; /* what the view says of it */
+    uint64_t due_ns;          /* when it is asked (again) */
+    uint64_t not_before_ns;   /* it has failed as a backup, and is not chosen until then */
+    struct sh_replication_space space;
+};
+struct sh_space_call {
+    struct sh_request request;
+    struct sh_backup *backup;
+    shoal_nid nid;
+    bool is_busy;
+};
+#define SH_SPACE_CALLS 16u
+struct sh_backup_peers {
+    struct sh_backup_peer *all;      /* by ID */
+    struct sh_candidate *candidates; /* as many */
+    size_t count, room;
+    bool has_view;
+    uint64_t due_ns;
+    struct sh_space_call calls[SH_SPACE_CALLS];
+};
+
 struct sh_backup {
     struct sh_backup_config config;
     struct sh_backlog_pool *pool;
     uint64_t window; /* of one backlog */
-    struct sh_zones zones;
-    struct sh_zone *_Atomic dirty;
-    struct sh_zone *stuck; /* the step's: dirty ones that the log had no room for */
+    struct sh_own_zones zones;
+    struct sh_own_zone *_Atomic dirty;
+    struct sh_own_zone *stuck; /* the step's: dirty ones that the log had no room for */
     _Atomic uint64_t
         *guards;           /* writes that are waited for, by hash: replicated, and durable << 32 */
     _Atomic uint64_t wide; /* the same of writes of many chunks */
@@ -123,9 +224,28 @@ struct sh_backup {
     _Atomic enum shoal_err trouble; /* of the log, which is out of service then */
     _Atomic enum shoal_err no_zone; /* why there is no spare zone */
     uint64_t zone_again_ns;         /* the step's: tries not before */
-    struct sh_replog *log;          /* NULL: nothing is backed up */
+    struct sh_replog *log;          /* of the own disk; NULL: that is no backup */
+    bool is_on;                     /* else nothing is backed up */
     uint8_t *scratch;               /* SH_BACKLOG_PIECE_BYTES */
+    /* The step's, in a cluster. */
+    uint64_t now_ns;
+    struct sh_own_zone *making; /* the spare zone to be; NULL: none is made */
+    struct sh_backup_peers peers;
+    struct sh_sink_call calls[SH_SINK_CALLS];
+    struct sh_record_op ops[SH_RECORD_OPS];
+    struct sh_copy copies[SH_COPIES_MAX];
+    uint64_t copy_bytes, copy_ns; /* that may be copied now; when that was counted last */
+    uint64_t tend_at,
+        tend_left;     /* places of zones.all: the next to be looked at, and how many there are */
+    uint64_t tend_ns;  /* when all are looked at again */
+    uint64_t stuck_ns; /* when zones that are stuck are tried again */
+    uint64_t messages, message_bytes, copied_bytes, copies_done;
 };
+
+static inline bool sh_backup_is_clustered(const struct sh_backup *backup)
+{
+    return backup->config.cluster.msg != NULL;
+}
 
 /* A chunk's ID as logs name it: with its creator. */
 static inline uint64_t sh_backup_chunk(const struct sh_backup *backup, shoal_cid cid)
@@ -142,35 +262,35 @@ static inline uint64_t sh_zone_bytes_of(uint32_t size)
 
 #define SH_CLAIM_BYTES (SH_BACKLOG_HEAD_BYTES + 16)
 
-SHOAL_NODISCARD enum shoal_err sh_zones_make(struct sh_zones *zones);
-void sh_zones_end(struct sh_zones *zones);
+SHOAL_NODISCARD enum shoal_err sh_zones_make(struct sh_own_zones *zones);
+void sh_zones_end(struct sh_own_zones *zones);
 /* A zone under that number, which nobody finds until it is entered, for good; or is freed. ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t next,
-                                           struct sh_zone **zone_out);
-void sh_zone_enter(struct sh_zone *zone);
-void sh_zone_free(struct sh_zone *zone);
+                                           struct sh_own_zone **zone_out);
+void sh_zone_enter(struct sh_own_zone *zone);
+void sh_zone_free(struct sh_own_zone *zone);
 /* The number of the next new zone. */
-uint64_t sh_zones_next(const struct sh_zones *zones);
+uint64_t sh_zones_next(const struct sh_own_zones *zones);
 /* The two in one. */
 SHOAL_NODISCARD enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number,
-                                            uint64_t next, struct sh_zone **zone_out);
+                                            uint64_t next, struct sh_own_zone **zone_out);
 /* The zone that has a chunk, with its number; NULL: none. Any thread. */
-struct sh_zone *sh_zones_find_numbered(struct sh_backup *backup, uint64_t chunk,
-                                       uint64_t *number_out);
-struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk);
+struct sh_own_zone *sh_zones_find_numbered(struct sh_backup *backup, uint64_t chunk,
+                                           uint64_t *number_out);
+struct sh_own_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk);
 /* Whether the zone is the one that was found. The caller has taken room in its backlog, or the zones' lock. */
 static inline bool sh_zone_is(const struct sh_zone_place *place)
 {
     return place->zone->number == place->number;
 }
 /* How many places of zones.all are in use at most. */
-static inline uint64_t sh_zones_places(struct sh_zones *zones)
+static inline uint64_t sh_zones_places(struct sh_own_zones *zones)
 {
     uint64_t end = atomic_load_explicit(&zones->end, memory_order_acquire);
     return end < SH_ZONES_MAX ? end : SH_ZONES_MAX;
 }
 /* Enters a claim that the zone's log has. ENOMEM, ELIMIT. */
-SHOAL_NODISCARD enum shoal_err sh_zone_claimed(struct sh_zone *zone,
+SHOAL_NODISCARD enum shoal_err sh_zone_claimed(struct sh_own_zone *zone,
                                                const struct sh_zone_claim *claim);
 
 /* Finds where a change is to be recorded, of a chunk that has `before` bytes as they count for a zone and will have `after`; claims fresh IDs. EAGAIN: there is no room, or no
@@ -191,17 +311,95 @@ unsigned sh_zones_leftovers(struct sh_backup *backup);
 /* The zone has an image of a chunk that is not its, or was undone, and there was no room to record its removal. */
 void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk);
 /* The chunk is there again: it is no such leftover any more. Before that is recorded in this zone. */
-void sh_zones_made(struct sh_backup *backup, const struct sh_zone *zone, uint64_t chunk);
+void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uint64_t chunk);
 
 /* --- Dropping empty zones (drops.c) ------------------------------------------------------------ */
 
 /* A chunk of that zone went, and its bytes: it may be empty now. Any thread. */
-void sh_zone_emptied(struct sh_zone *zone);
+void sh_zone_emptied(struct sh_own_zone *zone);
 /* The step's, as far as it gets now; returns how much that was. */
 unsigned sh_zones_drop_step(struct sh_backup *backup);
 /* Tells the log of the owner's own disk to drop the zone; calls sh_zone_dropped when it has. Errors of sh_replog_zone_drop. */
-SHOAL_NODISCARD enum shoal_err sh_zone_drop_tell(struct sh_zone *zone);
+SHOAL_NODISCARD enum shoal_err sh_zone_drop_tell(struct sh_own_zone *zone);
 void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err err);
+
+/* Records a claim once more, for one cursor. EAGAIN: there is no room now. ENONAME: there is no such claim; the others are behind it. */
+SHOAL_NODISCARD enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot,
+                                                    uint8_t only);
+/* Whether the zone has a chunk that has moved to another one, where that is not durable yet. */
+bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk);
+/* The claim of that slot; false: there is none, nor behind it. */
+bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_claim *claim_out);
+
+/* --- Backups of a zone (sinks.c) --------------------------------------------------------------- */
+
+/* Attaches a backup to the zone; NULL: it can't now, as a chunk comes in pieces. */
+struct sh_sink *sh_sink_add(struct sh_own_zone *zone, shoal_nid nid, uint64_t disk);
+/* The same of the own disk, whose log then gets the zone: sh_zone_log_add. */
+struct sh_sink *sh_sink_home_add(struct sh_own_zone *zone);
+/* It is none any more, and is told so. */
+void sh_sink_drop(struct sh_sink *sink);
+/* The same, without a word to the backup. */
+void sh_sink_forget(struct sh_sink *sink);
+/* Takes no more of the stream; it counts as long as it is in the record. */
+void sh_sink_lose(struct sh_sink *sink, enum shoal_err why);
+struct sh_sink *sh_sink_home(struct sh_own_zone *zone);
+struct sh_sink *sh_sink_find(struct sh_own_zone *zone, shoal_nid nid);
+static inline bool sh_sink_is_node(const struct sh_sink *sink)
+{
+    return sink->state >= SH_SINK_CLOSED;
+}
+/* Whether it has what is acknowledged, and gets what comes. */
+static inline bool sh_sink_is_well(const struct sh_sink *sink)
+{
+    return sink->state != SH_SINK_NONE && sink->state != SH_SINK_LOST;
+}
+/* Opens it if it is time; returns when it is. */
+uint64_t sh_sink_tend(struct sh_sink *sink, uint64_t now_ns);
+/* Takes what backups have said as the zone's acknowledgements. */
+void sh_zone_settle(struct sh_own_zone *zone);
+void sh_backup_on_acks(void *arg, struct sh_msg_in *in);
+/* Nothing is asked of backups any more. */
+void sh_sinks_end(struct sh_backup *backup);
+/* Sends what there is for a backup, as far as it goes now. EAGAIN: not all of it, though the backup would take it. */
+SHOAL_NODISCARD enum shoal_err sh_sink_stream(struct sh_sink *sink, unsigned *sent_out);
+
+/* --- The own disk (backup.c) ------------------------------------------------------------------- */
+
+/* Adds a zone to the log of the own disk, where its writes begin with that number. Errors of sh_replog_zone_add. */
+SHOAL_NODISCARD enum shoal_err sh_zone_log_add(struct sh_own_zone *zone, uint64_t first);
+/* The log is to forget the zone. */
+void sh_zone_log_drop(struct sh_own_zone *zone);
+
+/* --- Records (records.c) ----------------------------------------------------------------------- */
+
+/* All zones are to be looked at, soon. */
+void sh_zones_tend(struct sh_backup *backup);
+unsigned sh_records_step(struct sh_backup *backup, uint64_t now_ns);
+/* The zone is to be dropped: its record, and then its replicas. EAGAIN: later. */
+SHOAL_NODISCARD enum shoal_err sh_record_remove(struct sh_own_zone *zone);
+void sh_backup_fail(struct sh_backup *backup, enum shoal_err err);
+
+/* --- Other nodes (peers.c) --------------------------------------------------------------------- */
+
+/* NULL: the view does not have it. */
+struct sh_backup_peer *sh_backup_peer_find(struct sh_backup *backup, shoal_nid nid);
+/* Whether all that are up were asked what room they have. */
+bool sh_backup_peers_are_known(const struct sh_backup *backup);
+unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns);
+/* Chooses one more backup, or all of a new zone, of `wanted` in all; those that the zone has stay. Returns how many it has chosen. */
+unsigned sh_backup_choose(struct sh_own_zone *zone, unsigned wanted, uint64_t now_ns,
+                          struct sh_zone_backup chosen_out[SH_ZONE_BACKUPS_MAX]);
+void sh_backup_peers_end(struct sh_backup *backup);
+
+/* --- Copying (copy.c) -------------------------------------------------------------------------- */
+
+bool sh_copy_is_free(const struct sh_backup *backup);
+/* Begins to copy the zone to a backup that was attached. */
+void sh_copy_begin(struct sh_sink *sink);
+void sh_copy_cancel(struct sh_copy *copy);
+unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns);
+uint64_t sh_copies_due_ns(const struct sh_backup *backup);
 
 /* --- The witness (witness.c) ------------------------------------------------------------------- */
 
@@ -209,13 +407,17 @@ void sh_backup_witness_set(struct sh_backup *backup);
 /* From now on the calling thread changes chunks for that write; NULL: for nobody who waits. */
 void sh_backup_writer_set(struct sh_write *write);
 
+/* From now on the calling thread retells chunks of that zone for one cursor, and those that the zone has not at all (ENOTOWNER). NULL, 0: it
+ * is over. */
+void sh_backup_teller_set(struct sh_own_zone *zone, uint8_t only);
+
 /* --- Waiting (waits.c) ------------------------------------------------------------------------- */
 
 /* A change that the calling thread makes for a write was recorded there. */
 void sh_write_mark(struct sh_backup *backup, struct sh_write *write, uint64_t chunk,
-                   struct sh_zone *zone, uint64_t number);
+                   struct sh_own_zone *zone, uint64_t number);
 /* All before that number is acknowledged. The step only. */
-void sh_zone_acked(struct sh_zone *zone, enum sh_level level, uint64_t number);
+void sh_zone_acked(struct sh_own_zone *zone, enum sh_level level, uint64_t number);
 /* Calls those whose wait is over; returns how many. */
 unsigned sh_waits_call(struct sh_backup *backup);
 /* There is room, or nothing comes of waiting for it. */
@@ -224,6 +426,6 @@ void sh_waits_room(struct sh_backup *backup);
 void sh_waits_fail(struct sh_backup *backup);
 
 /* The step is to look at the zone. Any thread. */
-void sh_zone_dirty(struct sh_zone *zone);
+void sh_zone_dirty(struct sh_own_zone *zone);
 
 #endif

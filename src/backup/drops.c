@@ -21,9 +21,9 @@
 
 #define RANGES_A_STEP 256u
 
-void sh_zone_emptied(struct sh_zone *zone)
+void sh_zone_emptied(struct sh_own_zone *zone)
 {
-    struct sh_zones *zones = &zone->backup->zones;
+    struct sh_own_zones *zones = &zone->backup->zones;
     /* New chunks go to that one: it does not stay empty. */
     if (zone == atomic_load_explicit(&zones->open, memory_order_relaxed))
         return;
@@ -31,24 +31,24 @@ void sh_zone_emptied(struct sh_zone *zone)
         zone->backup->config.wake(zone->backup->config.arg);
 }
 
-static bool is_empty(const struct sh_zones *zones, const struct sh_zone *zone)
+static bool is_empty(const struct sh_own_zones *zones, const struct sh_own_zone *zone)
 {
     return zone != zones->open && zone != zones->spare && !atomic_load(&zone->live);
 }
 
 /* An empty zone; NULL: there is none. */
-static struct sh_zone *empty_find(struct sh_zones *zones)
+static struct sh_own_zone *empty_find(struct sh_own_zones *zones)
 {
     uint64_t end = sh_zones_places(zones);
     for (uint64_t i = 0; i < end; i++) {
-        struct sh_zone *zone = zones->all[i];
+        struct sh_own_zone *zone = zones->all[i];
         if (zone && is_empty(zones, zone))
             return zone;
     }
     return NULL;
 }
 
-static unsigned begin(struct sh_zones *zones)
+static unsigned begin(struct sh_own_zones *zones)
 {
     struct sh_zone_drop *drop = &zones->drop;
     if (!atomic_load(&zones->has_empty) || zones->is_dropping_over)
@@ -62,7 +62,7 @@ static unsigned begin(struct sh_zones *zones)
 
 /* Whether the zone is empty, and nothing is on its way to change that, in any thread: room in its backlog, which a change of its chunks takes
  * first, or a move to it or from it. */
-static bool is_closed(struct sh_zones *zones, struct sh_zone *zone)
+static bool is_closed(struct sh_own_zones *zones, struct sh_own_zone *zone)
 {
     sh_lock_assert_held(&zones->lock);
     uint64_t durable = atomic_load(&zone->acked[SH_LEVEL_DURABLE]);
@@ -74,7 +74,7 @@ static bool is_closed(struct sh_zones *zones, struct sh_zone *zone)
     return false;
 }
 
-static unsigned close_step(struct sh_zones *zones)
+static unsigned close_step(struct sh_own_zones *zones)
 {
     struct sh_zone_drop *drop = &zones->drop;
     sh_lock_take(&zones->lock);
@@ -93,7 +93,7 @@ static unsigned close_step(struct sh_zones *zones)
 }
 
 /* Takes the next range of the claim out that is the zone's; false: there is none. */
-static bool range_unmap(struct sh_zones *zones, const struct sh_zone_claim *claim)
+static bool range_unmap(struct sh_own_zones *zones, const struct sh_zone_claim *claim)
 {
     struct sh_zone_drop *drop = &zones->drop;
     uint64_t from = drop->below > claim->first ? drop->below : claim->first;
@@ -111,7 +111,7 @@ static bool range_unmap(struct sh_zones *zones, const struct sh_zone_claim *clai
 
 static unsigned unmap_step(struct sh_backup *backup)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     struct sh_zone_drop *drop = &zones->drop;
     sh_lock_take(&zones->lock);
     for (unsigned i = 0; i < RANGES_A_STEP && drop->claim < drop->zone->claims_count; i++) {
@@ -139,7 +139,7 @@ static void on_synced(void *arg, enum shoal_err err)
 
 static unsigned leave_step(struct sh_backup *backup)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     struct sh_zone_drop *drop = &zones->drop;
     sh_lock_take(&zones->lock);
     bool is_left = drop->zone->left_here || drop->zone->left_behind ||
@@ -155,7 +155,7 @@ static unsigned leave_step(struct sh_backup *backup)
     return 1;
 }
 
-static unsigned tell_step(struct sh_zones *zones)
+static unsigned tell_step(struct sh_own_zones *zones)
 {
     enum shoal_err err = sh_zone_drop_tell(zones->drop.zone);
     if (!err)
@@ -165,9 +165,9 @@ static unsigned tell_step(struct sh_zones *zones)
 
 void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err err)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     struct sh_zone_drop *drop = &zones->drop;
-    struct sh_zone *zone = drop->zone;
+    struct sh_own_zone *zone = drop->zone;
     SH_ASSERT(drop->phase == SH_DROP_GOES && zone->number == number);
     if (err)
         return; /* the log is out of service */
@@ -185,7 +185,7 @@ void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err e
 
 unsigned sh_zones_drop_step(struct sh_backup *backup)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     switch (zones->drop.phase) {
     case SH_DROP_NONE:
         return begin(zones);

@@ -389,6 +389,7 @@ static void on_open(void *arg, struct sh_msg_in *in)
     kept->wanted = 0;
     const struct sh_replication_opened opened = {.next = sh_replog_next(kept->log),
                                                  .part = kept->part,
+                                                 .durable = sh_replog_durable(kept->log),
                                                  .credit = keeper->config.credit_bytes,
                                                  .disk = keeper->config.disk_id};
     if (sh_msg_reply(msg, in->reply_to, in->type, SH_REPLICATION_OPENED_BYTES, &out))
@@ -538,6 +539,13 @@ enum shoal_err sh_keeper_create(const struct sh_keeper_config *config,
     sh_msg_handler_set(msg, SH_REPLICATION_SPACE, SH_MSG_INLINE, on_space, keeper);
     *keeper_out = keeper;
     return SHOAL_OK;
+}
+
+void sh_keeper_log_set(struct sh_keeper *keeper, struct sh_replog *log, uint64_t disk_id)
+{
+    SH_ASSERT(!keeper->config.log && log && disk_id);
+    keeper->config.log = log;
+    keeper->config.disk_id = disk_id;
 }
 
 void sh_keeper_destroy(struct sh_keeper *keeper)

@@ -54,6 +54,8 @@ struct sh_keeper_config {
 /* Registers handlers; before the steps run, and after the node's own zones have been added to the log. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_keeper_create(const struct sh_keeper_config *config,
                                                 struct sh_keeper **keeper_out);
+/* Where create was given none, as it was not open yet: the node keeps replicas there from now on. Once. */
+void sh_keeper_log_set(struct sh_keeper *keeper, struct sh_replog *log, uint64_t disk_id);
 /* No step runs any more. The log must not be stepped between this and its close: it may be loading or dropping. NULL is allowed. */
 void sh_keeper_destroy(struct sh_keeper *keeper);
 

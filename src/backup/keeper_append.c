@@ -3,9 +3,10 @@
 #include "base/assert.h"
 #include "base/log.h"
 
-#define PAUSE_MIN_NS                                                                               \
-    UINT64_C(                                                                                      \
-        1000000) /* until a full stream is asked for again; doubled while nothing of it is taken */
+/* Until a full stream is asked for again; doubled while nothing of it is taken. Short ones are for the end of an epoch, which takes
+ * some steps; longer ones end only when the log has got on. */
+#define PAUSE_MIN_NS UINT64_C(100000)
+#define PAUSE_SHORT_NS UINT64_C(1000000)
 #define PAUSE_MAX_NS UINT64_C(64000000)
 #define PATIENCE_NS UINT64_C(250000000) /* then also where the log has not got on */
 #define WARN_NS UINT64_C(1000000000)
@@ -100,7 +101,8 @@ unsigned sh_keeper_full_step(struct sh_keeper *keeper, uint64_t now_ns)
     uint64_t progress = log_progress(keeper);
     for (struct sh_kept *kept = keeper->full, *next; kept; kept = next) {
         next = kept->next_full;
-        bool has_room = progress != kept->progress || now_ns - kept->full_ns >= PATIENCE_NS;
+        bool has_room = kept->pause_ns < PAUSE_SHORT_NS || progress != kept->progress ||
+                        now_ns - kept->full_ns >= PATIENCE_NS;
         if (now_ns < kept->again_ns || !has_room)
             continue;
         sh_kept_full_leave(keeper, kept);

@@ -269,10 +269,15 @@ static void test_zones_of_its_own(void **state)
     assert_int_equal(open_anew(owner, 2, 9, 1), SHOAL_EEXIST);
     assert_int_equal(rig_zone_close(owner, 2, 9), SHOAL_EEXIST);
     const struct sh_replog_write write = {
-        .local_id = 1, .creator = RIG_NID, .pieces = 1, .payload = {image_bytes, 10}};
-    assert_int_equal(sh_replog_append(zone, &write), SHOAL_OK);
+        .local_id = 1, .creator = RIG_NID, .pieces = 1, .payload = {image_bytes, 60000}};
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(sh_replog_append(zone, &write), SHOAL_OK);
     rig_pass(&rig, 200 * RIG_MS);
     assert_true(rig.not_ours > 0);
+    assert_true(sh_replog_zone_known(zone).has_slots);
+    assert_int_equal(open_anew(owner, 2, 9, 1), SHOAL_EEXIST);
+    assert_ptr_equal(sh_replog_zone_find(rig.log, rig_zone(2)), zone);
+    assert_int_equal(sh_replog_next(zone), 4);
 }
 
 static void test_limits(void **state)

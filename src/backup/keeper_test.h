@@ -112,7 +112,8 @@ static inline void rig_on_acks(void *arg, struct sh_msg_in *in)
         bool is_ack = sh_replication_ack_get(&in->payload, &ack);
         SH_ASSERT(is_ack);
         uint64_t zone = ack.zone - rig_zone(0);
-        SH_ASSERT(zone < RIG_ZONES);
+        if (zone >= RIG_ZONES) /* of a message that was none of a rig's zones */
+            continue;
         struct rig_told *told = &owner->told[zone];
         told->last = ack;
         told->count++;
@@ -312,26 +313,29 @@ static inline void rig_on_answer(struct sh_request *request, enum shoal_err err,
     answer->size = left;
 }
 
-/* Sends a request, which is answered later. */
-static inline void rig_ask(struct rig_owner *owner, sh_msg_type type, struct sh_bytes payload,
+/* Sends a request, which is answered later. False: there is no room for it on the way. */
+static inline bool rig_ask(struct rig_owner *owner, sh_msg_type type, struct sh_bytes payload,
                            struct rig_answer *answer)
 {
     struct sh_out out;
     *answer = (struct rig_answer){.request = {.done = rig_on_answer, .arg = answer}};
     enum shoal_err err = sh_msg_request(owner->end.msg, (shoal_nid){RIG_NID}, type, payload.size,
                                         &answer->request, &out);
+    if (err == SHOAL_EAGAIN)
+        return false;
     SH_ASSERT(!err);
     sh_put_raw(&out.w, payload);
     sh_msg_end(owner->end.msg, &out);
+    return true;
 }
 
-static inline void rig_open_ask(struct rig_owner *owner, const struct sh_replication_open *open,
+static inline bool rig_open_ask(struct rig_owner *owner, const struct sh_replication_open *open,
                                 struct rig_answer *answer)
 {
     uint8_t bytes[SH_REPLICATION_OPEN_BYTES];
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
     sh_replication_open_put(&w, open);
-    rig_ask(owner, SH_REPLICATION_OPEN, sh_bytes_make(bytes, sizeof bytes), answer);
+    return rig_ask(owner, SH_REPLICATION_OPEN, sh_bytes_make(bytes, sizeof bytes), answer);
 }
 
 /* Asks until the answer is another one than EBUSY; time goes on. */
@@ -416,15 +420,25 @@ static inline size_t rig_append_size(const struct rig_append *append)
     return (size_t)(append->w.at - append->bytes);
 }
 
-static inline void rig_append_send(struct rig_owner *owner, const struct rig_append *append)
+/* False: there is no room for it on the way. */
+static inline bool rig_append_try(struct rig_owner *owner, const struct rig_append *append)
 {
     struct sh_out out;
     size_t size = rig_append_size(append);
     enum shoal_err err =
         sh_msg_begin(owner->end.msg, (shoal_nid){RIG_NID}, SH_REPLICATION_APPEND, size, &out);
+    if (err == SHOAL_EAGAIN)
+        return false;
     SH_ASSERT(!err);
     sh_put_raw(&out.w, sh_bytes_make(append->bytes, size));
     sh_msg_end(owner->end.msg, &out);
+    return true;
+}
+
+static inline void rig_append_send(struct rig_owner *owner, const struct rig_append *append)
+{
+    bool is_sent = rig_append_try(owner, append);
+    SH_ASSERT(is_sent);
 }
 
 #endif

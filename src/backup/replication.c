@@ -38,6 +38,7 @@ void sh_replication_opened_put(struct sh_writer *w, const struct sh_replication_
 {
     sh_put64(w, opened->next);
     sh_put32(w, opened->part);
+    sh_put64(w, opened->durable);
     sh_put32(w, opened->credit);
     sh_put64(w, opened->disk);
 }
@@ -46,9 +47,10 @@ bool sh_replication_opened_get(struct sh_reader *r, struct sh_replication_opened
 {
     opened_out->next = sh_get64(r);
     opened_out->part = sh_get32(r);
+    opened_out->durable = sh_get64(r);
     opened_out->credit = sh_get32(r);
     opened_out->disk = sh_get64(r);
-    return sh_reader_done(r) && opened_out->next;
+    return sh_reader_done(r) && opened_out->next && opened_out->durable <= opened_out->next;
 }
 
 void sh_replication_append_put(struct sh_writer *w, const struct sh_replication_append *append)

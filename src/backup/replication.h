@@ -12,7 +12,7 @@
  *            SH_REPLICATION_ANEW: what the backup has of the zone goes, and the stream begins at `first`, whose part is 0.
  *            Without it the stream goes on where the backup's replica ends
  *
- *     answer place `next`: that the backup expects; u32 credit: bytes of APPENDs that may be on their way; u64 disk
+ *     answer place `next`: that the backup expects; u64 durable: as in ACKS; u32 credit: bytes of APPENDs that may be on their way; u64 disk
  *
  *     EFENCED: the backup has heard of a later life, owner or incarnation. EBUSY: a moment later; replicas are loaded and
  *     dropped meanwhile. EDIFFERS: it has no replica that the stream can go on from: begin anew. EEXIST: it is to begin anew, and has
@@ -78,10 +78,11 @@ bool sh_replication_open_get(struct sh_reader *r, struct sh_replication_open *op
 struct sh_replication_opened {
     uint64_t next;
     uint32_t part; /* of next */
+    uint64_t durable;
     uint32_t credit;
     uint64_t disk;
 };
-#define SH_REPLICATION_OPENED_BYTES 24
+#define SH_REPLICATION_OPENED_BYTES 32
 void sh_replication_opened_put(struct sh_writer *w, const struct sh_replication_opened *opened);
 bool sh_replication_opened_get(struct sh_reader *r, struct sh_replication_opened *opened_out);
 
@@ -140,7 +141,7 @@ enum sh_replication_state {
     SH_REPLICATION_GOES_ON,
     SH_REPLICATION_FULL, /* no room: what came last was not taken; another ACK tells when it may be sent again, from `next` on */
     SH_REPLICATION_AGAIN, /* there is room again, or something was missing: send from `next` on */
-    SH_REPLICATION_GONE,  /* it is not open here in this incarnation: OPEN. Places are 0 */
+    SH_REPLICATION_GONE,  /* it is not open here in this incarnation: OPEN. Places mean nothing */
     SH_REPLICATION_LOST, /* the replica is damaged, or its log out of service: another backup is needed */
 };
 struct sh_replication_ack {

@@ -119,7 +119,7 @@ static void test_opened_close_space(void **state)
     (void)state;
     struct written written;
     const struct sh_replication_opened opened = {
-        .next = 77, .part = 3, .credit = 1 << 20, .disk = 0xD15C};
+        .next = 77, .part = 3, .durable = 70, .credit = 1 << 20, .disk = 0xD15C};
     struct sh_replication_opened opened_read;
     sh_replication_opened_put(begin(&written), &opened);
     assert_int_equal(size_of(&written), SH_REPLICATION_OPENED_BYTES);
@@ -127,6 +127,7 @@ static void test_opened_close_space(void **state)
     assert_true(sh_replication_opened_get(&r, &opened_read));
     assert_int_equal(opened_read.next, 77);
     assert_int_equal(opened_read.part, 3);
+    assert_int_equal(opened_read.durable, 70);
     assert_int_equal(opened_read.credit, 1 << 20);
     assert_int_equal(opened_read.disk, 0xD15C);
     ASSERT_WHOLE(&written, sh_replication_opened_get, struct sh_replication_opened);

@@ -50,7 +50,7 @@ void sh_write_begin(struct sh_write *write, enum sh_level level)
     write->room_seen = write->zone_next = 0;
 }
 
-static void mark_add(struct sh_write *write, struct sh_zone *zone, uint64_t number)
+static void mark_add(struct sh_write *write, struct sh_own_zone *zone, uint64_t number)
 {
     unsigned i = 0;
     while (i < write->marks_count && write->marks[i].zone != zone)
@@ -66,7 +66,7 @@ static void mark_add(struct sh_write *write, struct sh_zone *zone, uint64_t numb
 }
 
 void sh_write_mark(struct sh_backup *backup, struct sh_write *write, uint64_t chunk,
-                   struct sh_zone *zone, uint64_t number)
+                   struct sh_own_zone *zone, uint64_t number)
 {
     if (write->level == SH_LEVEL_ASYNC)
         return;
@@ -86,13 +86,13 @@ void sh_write_join(struct sh_write *write, const struct sh_write *seen)
 
 void sh_backup_write_all(struct sh_backup *backup, struct sh_write *write)
 {
-    write->is_all = backup->log != NULL;
+    write->is_all = backup->is_on;
 }
 
 bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out)
 {
     uint64_t chunk = sh_backup_chunk(backup, cid);
-    if (!backup->log)
+    if (!backup->is_on)
         return true;
     /* What was read was written before: the store's own order is that of the two. */
     atomic_thread_fence(memory_order_acquire);
@@ -101,7 +101,7 @@ bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_
         atomic_load_explicit(&backup->wide, memory_order_relaxed);
     if (!pending)
         return true;
-    struct sh_zone *zone = sh_zones_find(backup, chunk);
+    struct sh_own_zone *zone = sh_zones_find(backup, chunk);
     if (!zone)
         return true;
     sh_write_begin(write_out, pending >> 32 ? SH_LEVEL_DURABLE : SH_LEVEL_REPLICATED);
@@ -112,7 +112,7 @@ bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_
 
 bool sh_backup_is_clean(struct sh_backup *backup, struct sh_write *write_out)
 {
-    if (!backup->log)
+    if (!backup->is_on)
         return true;
     atomic_thread_fence(memory_order_acquire); /* as above */
     uint64_t pending = atomic_load_explicit(&backup->wide, memory_order_relaxed);
@@ -179,7 +179,7 @@ static void over_push(struct sh_backup *backup, struct sh_write *write)
 static bool mark_await(struct sh_write *write)
 {
     const struct sh_write_mark *mark = &write->marks[write->marks_count - 1];
-    struct sh_zone *zone = mark->zone;
+    struct sh_own_zone *zone = mark->zone;
     enum sh_level level = write->level;
     bool waits = false, has_failed = false;
     if (atomic_load(&zone->acked[level]) > mark->number)
@@ -206,10 +206,10 @@ static bool mark_await(struct sh_write *write)
 /* The next zone that such a write has to wait for becomes its only mark. */
 static bool all_next(struct sh_backup *backup, struct sh_write *write)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     uint64_t end = sh_zones_places(zones);
     while (write->is_all && write->zone_next < end) {
-        struct sh_zone *zone = zones->all[write->zone_next++];
+        struct sh_own_zone *zone = zones->all[write->zone_next++];
         if (!zone)
             continue;
         write->marks[0] = (struct sh_write_mark){zone, sh_backlog_next(&zone->backlog) - 1};
@@ -269,7 +269,7 @@ void sh_backup_room_wait(struct sh_backup *backup, struct sh_write *write,
         backup->config.wake(backup->config.arg);
 }
 
-void sh_zone_acked(struct sh_zone *zone, enum sh_level level, uint64_t number)
+void sh_zone_acked(struct sh_own_zone *zone, enum sh_level level, uint64_t number)
 {
     struct sh_backup *backup = zone->backup;
     struct sh_write *write;
@@ -297,11 +297,11 @@ void sh_waits_room(struct sh_backup *backup)
 
 void sh_waits_fail(struct sh_backup *backup)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     struct sh_write *write;
     sh_waits_room(backup);
     for (uint64_t i = 0; i < sh_zones_places(zones); i++) {
-        struct sh_zone *zone = zones->all[i];
+        struct sh_own_zone *zone = zones->all[i];
         struct sh_waits over = {0};
         if (!zone)
             continue;

@@ -15,7 +15,7 @@
 
 static struct sh_store *store;
 static struct sh_backup *backup;
-static struct sh_zone *zones[ZONES];
+static struct sh_own_zone *zones[ZONES];
 static unsigned wakes, dones;
 static enum shoal_err done_err;
 
@@ -48,7 +48,7 @@ static int setup(void **state)
                                             NID << 48 | (1000 * i + 999)};
         assert_int_equal(sh_zone_claimed(zones[i], &claim), SHOAL_OK);
     }
-    backup->log = (struct sh_replog *)store; /* that there is one is all that is looked at */
+    backup->is_on = true;
     wakes = dones = 0;
     return 0;
 }
@@ -56,7 +56,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    backup->log = NULL;
+    backup->is_on = false;
     sh_backup_destroy(backup);
     sh_store_destroy(store);
     return 0;

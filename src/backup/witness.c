@@ -20,19 +20,51 @@ static _Thread_local struct {
 /* For whom the thread changes chunks; NULL: nobody waits. */
 static _Thread_local struct sh_write *writer;
 
+/* For which cursor of which zone the thread retells chunks; NULL: it changes them. */
+static _Thread_local struct {
+    struct sh_own_zone *zone;
+    uint8_t only;
+} teller;
+
 void sh_backup_writer_set(struct sh_write *write)
 {
     writer = write;
 }
 
-static void live_add(struct sh_zone *zone, uint64_t bytes)
+void sh_backup_teller_set(struct sh_own_zone *zone, uint8_t only)
+{
+    teller.zone = zone;
+    teller.only = only;
+}
+
+/* Where a change is recorded; what is retold, in the zone for which it is, if that has the chunk still: until its move to another zone is durable
+ * there, recovery may find the move or not, so it is still here, too, as it is now. ENOTOWNER: it has not. */
+static enum shoal_err place_find(struct sh_backup *backup, uint64_t chunk, uint64_t before,
+                                 uint64_t after, struct sh_zone_place *place_out)
+{
+    if (!teller.zone)
+        return sh_zones_place(backup, chunk, before, after, place_out);
+    *place_out = (struct sh_zone_place){.zone = teller.zone, .number = teller.zone->number};
+    bool is_here =
+        sh_zones_find(backup, chunk) == teller.zone || sh_zone_has_left(teller.zone, chunk);
+    return is_here ? SHOAL_OK : SHOAL_ENOTOWNER;
+}
+
+/* Whether there is a backup for the thread's write, where that waits for any. */
+static enum shoal_err bare_check(const struct sh_own_zone *zone)
+{
+    bool is_bare = atomic_load_explicit(&zone->is_bare, memory_order_relaxed);
+    return is_bare && writer && writer->level > SH_LEVEL_ASYNC ? SHOAL_ENOBACKUP : SHOAL_OK;
+}
+
+static void live_add(struct sh_own_zone *zone, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&zone->live, bytes, memory_order_relaxed);
 }
 
 static void place_count(const struct admitted *admitted)
 {
-    struct sh_zone *from = admitted->place.from ? admitted->place.from : admitted->place.zone;
+    struct sh_own_zone *from = admitted->place.from ? admitted->place.from : admitted->place.zone;
     live_add(from, -admitted->before);
     live_add(admitted->place.zone, admitted->after);
     if (admitted->before && !atomic_load_explicit(&from->live, memory_order_relaxed))
@@ -47,7 +79,7 @@ static enum shoal_err refused(enum shoal_err err)
 }
 
 /* The large chunk that is on its way under that ID; NULL: none. */
-static struct sh_large *large_among(const struct sh_zones *zones, uint64_t chunk)
+static struct sh_large *large_among(const struct sh_own_zones *zones, uint64_t chunk)
 {
     sh_lock_assert_held(&zones->lock);
     struct sh_large *large = zones->larges;
@@ -60,7 +92,7 @@ static struct sh_large *large_among(const struct sh_zones *zones, uint64_t chunk
  * nothing of it. Asked with the chunk held, which whoever tells that image takes once more after it has begun. */
 static bool is_moving(struct sh_backup *backup, uint64_t chunk)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     if (!atomic_load_explicit(&zones->larges_moving, memory_order_acquire))
         return false;
     sh_lock_take(&zones->lock);
@@ -88,7 +120,12 @@ static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admit
     if (!err && is_moving(backup, chunk))
         err = SHOAL_EAGAIN;
     if (!err)
-        err = sh_zones_place(backup, chunk, admitted->before, admitted->after, &admitted->place);
+        err = place_find(backup, chunk, admitted->before, admitted->after, &admitted->place);
+    if (err)
+        return err;
+    err = bare_check(admitted->place.zone);
+    if (err && admitted->place.from)
+        sh_zones_move_cancel(backup, &admitted->place);
     if (err)
         return err;
     admitted->room = bytes + (admitted->place.from ? SH_CLAIM_BYTES : 0);
@@ -147,6 +184,7 @@ static struct sh_backlog_entry entry_of(uint64_t chunk, enum sh_store_event even
                                      .creator = (uint16_t)(chunk >> 48),
                                      .kind = SH_BACKLOG_REMOVAL,
                                      .pieces = 1,
+                                     .only = teller.only,
                                      .size = is_image ? (uint32_t)image.size : 0,
                                      .at = image.at};
     if (is_image)
@@ -158,7 +196,7 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
 {
     struct sh_backup *backup = arg;
     struct admitted admitted = admitted_take(cid);
-    struct sh_zone *zone = admitted.place.zone;
+    struct sh_own_zone *zone = admitted.place.zone;
     uint64_t chunk = sh_backup_chunk(backup, cid), number;
     const struct sh_backlog_entry entry = entry_of(chunk, event, image);
     if (admitted.is_left) {
@@ -222,8 +260,8 @@ static struct sh_large *large_find(struct sh_backup *backup, uint64_t chunk)
 /* False: another image of the chunk is on its way, or has taken it to another zone since its place was found. */
 static bool large_enter(struct sh_backup *backup, struct sh_large *large)
 {
-    struct sh_zones *zones = &backup->zones;
-    struct sh_zone *from = large->place.from ? large->place.from : large->place.zone;
+    struct sh_own_zones *zones = &backup->zones;
+    struct sh_own_zone *from = large->place.from ? large->place.from : large->place.zone;
     sh_lock_take(&zones->lock);
     bool is_alone = sh_zone_is(&large->place) && !large_among(zones, large->chunk) &&
                     sh_zones_find(backup, large->chunk) == from;
@@ -231,7 +269,7 @@ static bool large_enter(struct sh_backup *backup, struct sh_large *large)
         large->next = zones->larges;
         zones->larges = large;
         /* release: is_moving */
-        if (large->place.from)
+        if (large->place.from || large->is_left)
             atomic_fetch_add_explicit(&zones->larges_moving, 1, memory_order_release);
     }
     sh_lock_release(&zones->lock);
@@ -245,7 +283,7 @@ static void large_leave(struct sh_backup *backup, struct sh_large *large)
     while (*at != large)
         at = &(*at)->next;
     *at = large->next;
-    if (large->place.from)
+    if (large->place.from || large->is_left)
         atomic_fetch_sub_explicit(&backup->zones.larges_moving, 1, memory_order_release);
     sh_lock_release(&backup->zones.lock);
 }
@@ -260,14 +298,18 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
     if (!err && is_moving(backup, chunk))
         err = SHOAL_EAGAIN;
     if (!err)
-        err = sh_zones_place(backup, chunk, is_new ? 0 : sh_zone_bytes_of(size_before),
-                             sh_zone_bytes_of(size), &place);
+        err = place_find(backup, chunk, is_new ? 0 : sh_zone_bytes_of(size_before),
+                         sh_zone_bytes_of(size), &place);
     if (err)
         return refused(err);
-    err = sh_backlog_hold(&place.zone->backlog, place.from ? SH_CLAIM_BYTES : 0);
+    err = bare_check(place.zone);
+    if (!err)
+        err = sh_backlog_hold(&place.zone->backlog, place.from ? SH_CLAIM_BYTES : 0);
     if (!err) {
         struct sh_large *large = &place.zone->large;
-        *large = (struct sh_large){.chunk = chunk, .place = place, .size = size, .is_new = is_new};
+        *large = (struct sh_large){
+            .chunk = chunk, .place = place, .size = size, .is_new = is_new, .only = teller.only};
+        large->is_left = teller.zone && sh_zones_find(backup, chunk) != teller.zone;
         if (large_enter(backup, large))
             return SHOAL_OK;
         sh_backlog_hold_abandon(&place.zone->backlog);
@@ -290,6 +332,7 @@ static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct
                                      .creator = (uint16_t)(large->chunk >> 48),
                                      .kind = SH_BACKLOG_IMAGE,
                                      .pieces = sh_backlog_pieces(false, large->size),
+                                     .only = large->only,
                                      .total = large->size};
     /* Some of these bytes may have been told when there was no room for the others. */
     SH_ASSERT(large->told >= offset && is_last == (end == large->size));
@@ -313,7 +356,7 @@ static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool i
 {
     struct sh_backup *backup = arg;
     struct sh_large *large = large_find(backup, sh_backup_chunk(backup, cid)), done = *large;
-    struct sh_zone *zone = large->place.zone;
+    struct sh_own_zone *zone = large->place.zone;
     uint64_t number;
     large_leave(backup, large);
     if (!is_made) {

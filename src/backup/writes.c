@@ -5,7 +5,7 @@
 /* The calling thread changes chunks for that write, until it is over. */
 static void change_begin(struct sh_backup *backup, struct sh_write *write)
 {
-    if (!backup->log)
+    if (!backup->is_on)
         return;
     /* acquire: room that is given from here on is after what is refused now */
     write->room_seen = atomic_load_explicit(&backup->rooms, memory_order_acquire);
@@ -15,7 +15,7 @@ static void change_begin(struct sh_backup *backup, struct sh_write *write)
 
 static void change_end(const struct sh_backup *backup)
 {
-    if (backup->log)
+    if (backup->is_on)
         sh_backup_writer_set(NULL);
 }
 
@@ -32,7 +32,7 @@ enum shoal_err sh_backup_new_as(struct sh_backup *backup, struct sh_write *write
 enum shoal_err sh_backup_put(struct sh_backup *backup, struct sh_write *write, shoal_cid cid,
                              struct sh_bytes data)
 {
-    if (!backup->log)
+    if (!backup->is_on)
         return sh_store_put(backup->config.store, cid, data);
     change_begin(backup, write);
     enum shoal_err err = sh_store_put(backup->config.store, cid, data);

@@ -13,37 +13,39 @@
 #define MOVES_RANGES_MAX (MAP_NODES * 16u)
 #define LEFTOVERS_A_STEP 256u
 
-enum shoal_err sh_zones_make(struct sh_zones *zones)
+enum shoal_err sh_zones_make(struct sh_own_zones *zones)
 {
     zones->all = calloc(SH_ZONES_MAX, sizeof *zones->all);
     return zones->all ? sh_ranges_create(MAP_NODES, &zones->map) : SHOAL_ENOMEM;
 }
 
-static void zone_end(struct sh_zone *zone)
+static void zone_end(struct sh_own_zone *zone)
 {
-    if (zone->cursor.backlog)
-        sh_backlog_detach(&zone->cursor);
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        if (zone->sinks[i].cursor.backlog)
+            (void)sh_backlog_detach(&zone->sinks[i].cursor);
+    }
     sh_backlog_end(&zone->backlog);
     free(zone->claims);
     free(zone);
 }
 
-void sh_zone_free(struct sh_zone *zone)
+void sh_zone_free(struct sh_own_zone *zone)
 {
-    struct sh_zones *zones = &zone->backup->zones;
+    struct sh_own_zones *zones = &zone->backup->zones;
     if (!zone->backlog.is_closed)
         zone->backlog.is_closed = true; /* nobody has found it */
     zone->next_free = zones->free;
     zones->free = zone;
 }
 
-void sh_zones_end(struct sh_zones *zones)
+void sh_zones_end(struct sh_own_zones *zones)
 {
     for (uint64_t i = 0; zones->all && i < sh_zones_places(zones); i++) {
         if (zones->all[i])
             zone_end(zones->all[i]);
     }
-    for (struct sh_zone *zone = zones->free, *next; zone; zone = next) {
+    for (struct sh_own_zone *zone = zones->free, *next; zone; zone = next) {
         next = zone->next_free;
         zone_end(zone);
     }
@@ -54,20 +56,23 @@ void sh_zones_end(struct sh_zones *zones)
 }
 
 /* What was a zone becomes another one, whose writes have numbers that go on. */
-static void zone_again(struct sh_zone *zone, uint64_t number)
+static void zone_again(struct sh_own_zone *zone, uint64_t number)
 {
     SH_ASSERT(!zone->log && !zone->left_here && !zone->left_behind && !zone->moves_away);
     zone->claims_count = 0;
     zone->number = number;
     zone->before = sh_backlog_next(&zone->backlog);
+    zone->record = (struct sh_zone){0};
+    zone->is_removed = false;
+    atomic_store(&zone->is_concluded, false);
     sh_backlog_open(&zone->backlog);
 }
 
 enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t next,
-                           struct sh_zone **zone_out)
+                           struct sh_own_zone **zone_out)
 {
-    struct sh_zones *zones = &backup->zones;
-    struct sh_zone *zone = zones->free;
+    struct sh_own_zones *zones = &backup->zones;
+    struct sh_own_zone *zone = zones->free;
     if (number > SH_LOCAL_IDS || zones->all[number % SH_ZONES_MAX])
         return SHOAL_ELIMIT;
     if (zone) {
@@ -83,17 +88,18 @@ enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t n
     zone->number = number;
     zone->before = 1;
     sh_backlog_init(&zone->backlog, backup->pool, backup->window, next);
-    sh_backlog_attach(&zone->backlog, &zone->cursor);
     sh_spin_init(&zone->waits_lock, SH_LOCK_BACKUP_WAITS);
     for (unsigned level = 0; level < SH_LEVELS; level++) {
         atomic_init(&zone->acked[level], next);
         zone->wanted[level] = next;
     }
+    if (!sh_backup_is_clustered(backup))
+        (void)sh_sink_home_add(zone);
     *zone_out = zone;
     return SHOAL_OK;
 }
 
-uint64_t sh_zones_next(const struct sh_zones *zones)
+uint64_t sh_zones_next(const struct sh_own_zones *zones)
 {
     /* Above all that there are; where a zone lives long, others have gone round. */
     uint64_t number = zones->end;
@@ -102,9 +108,9 @@ uint64_t sh_zones_next(const struct sh_zones *zones)
     return number;
 }
 
-void sh_zone_enter(struct sh_zone *zone)
+void sh_zone_enter(struct sh_own_zone *zone)
 {
-    struct sh_zones *zones = &zone->backup->zones;
+    struct sh_own_zones *zones = &zone->backup->zones;
     SH_ASSERT(!zones->all[zone->number % SH_ZONES_MAX]);
     atomic_store(&zones->all[zone->number % SH_ZONES_MAX], zone);
     /* release: who finds the number in the map, or below the end, finds the zone */
@@ -113,7 +119,7 @@ void sh_zone_enter(struct sh_zone *zone)
 }
 
 enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number, uint64_t next,
-                            struct sh_zone **zone_out)
+                            struct sh_own_zone **zone_out)
 {
     enum shoal_err err = sh_zone_new(backup, number, next, zone_out);
     if (!err)
@@ -121,11 +127,11 @@ enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number, uint64_t 
     return err;
 }
 
-struct sh_zone *sh_zones_find_numbered(struct sh_backup *backup, uint64_t chunk,
-                                       uint64_t *number_out)
+struct sh_own_zone *sh_zones_find_numbered(struct sh_backup *backup, uint64_t chunk,
+                                           uint64_t *number_out)
 {
     struct sh_range range;
-    struct sh_zone *zone = NULL;
+    struct sh_own_zone *zone = NULL;
     /* One that was dropped after the look at the map is out of the map by now. */
     while (!zone && sh_ranges_find(backup->zones.map, (shoal_cid){chunk}, &range))
         zone = atomic_load_explicit(&backup->zones.all[range.value % SH_ZONES_MAX],
@@ -134,7 +140,7 @@ struct sh_zone *sh_zones_find_numbered(struct sh_backup *backup, uint64_t chunk,
     return zone;
 }
 
-struct sh_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk)
+struct sh_own_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk)
 {
     uint64_t number;
     return sh_zones_find_numbered(backup, chunk, &number);
@@ -158,7 +164,7 @@ static struct sh_backlog_entry claim_entry(size_t slot, const struct sh_zone_cla
 }
 
 /* Room for one claim more than those that were promised room. */
-static enum shoal_err claims_grow(struct sh_zone *zone)
+static enum shoal_err claims_grow(struct sh_own_zone *zone)
 {
     if (zone->claims_count + zone->claims_promised < zone->claims_room)
         return SHOAL_OK;
@@ -172,14 +178,14 @@ static enum shoal_err claims_grow(struct sh_zone *zone)
 }
 
 /* Whether a claim goes on where the zone's last one ends. */
-static bool goes_on(const struct sh_zone *zone, const struct sh_zone_claim *claim)
+static bool goes_on(const struct sh_own_zone *zone, const struct sh_zone_claim *claim)
 {
     return zone->claims_count && zone->claims[zone->claims_count - 1].last + 1 == claim->first &&
            zone->claims[zone->claims_count - 1].first >> 48 == claim->last >> 48;
 }
 
 /* Enters it, room was made; returns its slot. */
-static size_t claim_add(struct sh_zone *zone, const struct sh_zone_claim *claim)
+static size_t claim_add(struct sh_own_zone *zone, const struct sh_zone_claim *claim)
 {
     if (goes_on(zone, claim))
         zone->claims[zone->claims_count - 1].last = claim->last;
@@ -188,15 +194,15 @@ static size_t claim_add(struct sh_zone *zone, const struct sh_zone_claim *claim)
     return zone->claims_count - 1;
 }
 
-static enum shoal_err map_set(struct sh_zone *zone, const struct sh_zone_claim *claim)
+static enum shoal_err map_set(struct sh_own_zone *zone, const struct sh_zone_claim *claim)
 {
     return sh_ranges_set(zone->backup->zones.map, (shoal_cid){claim->first},
                          (shoal_cid){claim->last}, zone->number);
 }
 
-enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_zone_claim *claim)
+enum shoal_err sh_zone_claimed(struct sh_own_zone *zone, const struct sh_zone_claim *claim)
 {
-    struct sh_zones *zones = &zone->backup->zones;
+    struct sh_own_zones *zones = &zone->backup->zones;
     enum shoal_err err = claims_grow(zone);
     if (err)
         return err;
@@ -220,7 +226,7 @@ enum shoal_err sh_zone_claimed(struct sh_zone *zone, const struct sh_zone_claim 
 }
 
 /* The fresh IDs around a chunk that nobody has claimed, up to CLAIM_IDS. */
-static struct sh_zone_claim claim_around(const struct sh_zones *zones, uint64_t chunk)
+static struct sh_zone_claim claim_around(const struct sh_own_zones *zones, uint64_t chunk)
 {
     struct sh_zone_claim claim = {chunk - chunk % CLAIM_IDS,
                                   chunk - chunk % CLAIM_IDS + CLAIM_IDS - 1};
@@ -240,18 +246,19 @@ static struct sh_zone_claim claim_around(const struct sh_zones *zones, uint64_t 
 
 /* --- Where a change goes ----------------------------------------------------------------------- */
 
-static bool has_room(const struct sh_zone *zone, uint64_t bytes)
+static bool has_room(const struct sh_own_zone *zone, uint64_t bytes)
 {
     return atomic_load_explicit(&zone->live, memory_order_relaxed) + bytes <=
            zone->backup->config.zone_bytes;
 }
 
 /* The zone for new chunks; where it has no room for so many bytes, the next one. */
-static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes, struct sh_zone **zone_out)
+static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes,
+                                struct sh_own_zone **zone_out)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     sh_lock_assert_held(&zones->lock);
-    struct sh_zone *open = zones->open;
+    struct sh_own_zone *open = zones->open;
     /* An empty one takes whatever it is. */
     if (!open ||
         (!has_room(open, bytes) && atomic_load_explicit(&open->live, memory_order_relaxed))) {
@@ -260,6 +267,8 @@ static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes, struct
             enum shoal_err err = atomic_load(&backup->no_zone);
             return err ? err : SHOAL_EAGAIN;
         }
+        if (zones->open)
+            atomic_store(&zones->open->is_concluded, true);
         zones->open = open;
         zones->spare = NULL;
         backup->config.wake(backup->config.arg);
@@ -270,9 +279,9 @@ static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes, struct
 
 /* A chunk that nobody has claimed is the open zone's from now on. */
 static enum shoal_err claim_fresh(struct sh_backup *backup, uint64_t chunk, uint64_t bytes,
-                                  struct sh_zone **zone_out)
+                                  struct sh_own_zone **zone_out)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     sh_lock_assert_held(&zones->lock);
     uint8_t room[16];
     enum shoal_err err = open_zone(backup, bytes, zone_out);
@@ -294,8 +303,39 @@ static enum shoal_err claim_fresh(struct sh_backup *backup, uint64_t chunk, uint
     return SHOAL_OK;
 }
 
+bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_claim *claim_out)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    sh_lock_take(&zones->lock);
+    bool is_there = slot < zone->claims_count;
+    if (is_there)
+        *claim_out = zone->claims[slot];
+    sh_lock_release(&zones->lock);
+    return is_there;
+}
+
+enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot, uint8_t only)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    uint8_t room[16];
+    enum shoal_err err = SHOAL_OK;
+    sh_lock_take(&zones->lock);
+    if (slot >= zone->claims_count) {
+        err = SHOAL_ENONAME;
+    } else if (zone->claims[slot].first <= zone->claims[slot].last) {
+        err = sh_backlog_admit(&zone->backlog, SH_CLAIM_BYTES);
+        if (!err) {
+            struct sh_backlog_entry entry = claim_entry(slot, &zone->claims[slot], room);
+            entry.only = only;
+            (void)sh_backlog_record(&zone->backlog, NULL, &entry);
+        }
+    }
+    sh_lock_release(&zones->lock);
+    return err;
+}
+
 /* Room for one leftover more than those that were promised room. */
-static enum shoal_err leftovers_grow(struct sh_zones *zones)
+static enum shoal_err leftovers_grow(struct sh_own_zones *zones)
 {
     if (zones->leftovers_count + zones->leftovers_promised < zones->leftovers_room)
         return SHOAL_OK;
@@ -312,8 +352,8 @@ static enum shoal_err leftovers_grow(struct sh_zones *zones)
 static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after,
                                  struct sh_zone_place *place)
 {
-    struct sh_zones *zones = &backup->zones;
-    struct sh_zone *to;
+    struct sh_own_zones *zones = &backup->zones;
+    struct sh_own_zone *to;
     sh_lock_take(&zones->lock);
     enum shoal_err err = sh_zone_is(place) ? open_zone(backup, after, &to) : SHOAL_EAGAIN;
     if (!err && to != place->zone)
@@ -333,9 +373,9 @@ static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after,
 enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t before,
                               uint64_t after, struct sh_zone_place *place_out)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     uint64_t number;
-    struct sh_zone *zone = sh_zones_find_numbered(backup, chunk, &number);
+    struct sh_own_zone *zone = sh_zones_find_numbered(backup, chunk, &number);
     enum shoal_err err = SHOAL_OK;
     if (!zone) {
         sh_lock_take(&zones->lock);
@@ -370,7 +410,7 @@ void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *
 static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
                                      const struct sh_zone_place *place, uint8_t *room)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     const struct sh_zone_claim claim = {chunk, chunk};
     sh_lock_assert_held(&zones->lock);
     place->zone->claims_promised--;
@@ -383,12 +423,12 @@ static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
 }
 
 /* A zone has an image of a chunk that is not its any more: place->from, or where none is, place->zone. Room was made. */
-static void leftover_add(struct sh_zones *zones, uint64_t chunk, const struct sh_zone_place *place,
-                         uint64_t number)
+static void leftover_add(struct sh_own_zones *zones, uint64_t chunk,
+                         const struct sh_zone_place *place, uint64_t number)
 {
     sh_lock_assert_held(&zones->lock);
-    struct sh_zone *zone = place->from ? place->from : place->zone;
-    struct sh_zone *to = place->from ? place->zone : NULL;
+    struct sh_own_zone *zone = place->from ? place->from : place->zone;
+    struct sh_own_zone *to = place->from ? place->zone : NULL;
     zones->leftovers[zones->leftovers_count++] =
         (struct sh_leftover){.zone = zone, .chunk = chunk, .moved_to = to, .number = number};
     zone->left_here++;
@@ -399,7 +439,7 @@ static void leftover_add(struct sh_zones *zones, uint64_t chunk, const struct sh
         atomic_fetch_add_explicit(&zones->at_once, 1, memory_order_release);
 }
 
-static void leftover_remove(struct sh_zones *zones, size_t i)
+static void leftover_remove(struct sh_own_zones *zones, size_t i)
 {
     sh_lock_assert_held(&zones->lock);
     const struct sh_leftover *leftover = &zones->leftovers[i];
@@ -414,7 +454,7 @@ static void leftover_remove(struct sh_zones *zones, size_t i)
 uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh_zone_place *place,
                        bool is_new, const struct sh_backlog_entry *entry)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     uint8_t room[16];
     sh_lock_take(&zones->lock);
     struct sh_backlog_entry claim = moved(backup, chunk, place, room);
@@ -428,7 +468,7 @@ uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh
 
 uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *large)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     uint8_t room[16];
     sh_lock_take(&zones->lock);
     const struct sh_backlog_entry claim = moved(backup, large->chunk, &large->place, room);
@@ -448,7 +488,7 @@ static bool is_time(const struct sh_leftover *leftover)
 }
 
 /* Records that a zone has a chunk no more; false: there is no room now. */
-static bool leave(struct sh_zone *zone, uint64_t chunk)
+static bool leave(struct sh_own_zone *zone, uint64_t chunk)
 {
     const struct sh_backlog_entry removal = {.local_id = chunk & SH_LOCAL_IDS,
                                              .creator = (uint16_t)(chunk >> 48),
@@ -461,9 +501,22 @@ static bool leave(struct sh_zone *zone, uint64_t chunk)
     return true;
 }
 
+bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    bool has_left = false;
+    sh_lock_take(&zones->lock);
+    for (size_t i = 0; i < zones->leftovers_count && zone->left_here && !has_left; i++) {
+        const struct sh_leftover *leftover = &zones->leftovers[i];
+        has_left = leftover->zone == zone && leftover->chunk == chunk && leftover->moved_to;
+    }
+    sh_lock_release(&zones->lock);
+    return has_left;
+}
+
 unsigned sh_zones_leftovers(struct sh_backup *backup)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     unsigned done = 0;
     sh_lock_take(&zones->lock);
     for (size_t i = 0; i < zones->leftovers_count && done < LEFTOVERS_A_STEP;) {
@@ -483,7 +536,7 @@ unsigned sh_zones_leftovers(struct sh_backup *backup)
 
 void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk)
 {
-    struct sh_zone *zone = backup->zones.all[number % SH_ZONES_MAX];
+    struct sh_own_zone *zone = backup->zones.all[number % SH_ZONES_MAX];
     /* At once, before anything else of the zone: the chunk may move there later. */
     if (!leave(zone, chunk))
         sh_zones_leave(backup, &(struct sh_zone_place){.zone = zone, .number = number}, chunk);
@@ -491,7 +544,7 @@ void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t ch
 
 void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     sh_lock_take(&zones->lock);
     bool is_gone = !sh_zone_is(place) ||
                    (place->zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES);
@@ -507,9 +560,9 @@ void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place,
     sh_lock_release(&zones->lock);
 }
 
-void sh_zones_made(struct sh_backup *backup, const struct sh_zone *zone, uint64_t chunk)
+void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uint64_t chunk)
 {
-    struct sh_zones *zones = &backup->zones;
+    struct sh_own_zones *zones = &backup->zones;
     /* acquire: leftover_add */
     if (!atomic_load_explicit(&zones->at_once, memory_order_acquire))
         return;

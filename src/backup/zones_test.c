@@ -13,7 +13,7 @@
 
 static struct sh_store *store;
 static struct sh_backup *backup;
-static struct sh_zone *zones[ZONES];
+static struct sh_own_zone *zones[ZONES];
 static uint8_t data[400000], scratch[SH_BACKLOG_PIECE_BYTES];
 
 static void wake(void *arg)
@@ -35,7 +35,7 @@ static int setup(void **state)
     backup->zones.open = zones[0];
     backup->zones.spare = zones[1];
     sh_backup_witness_set(backup);
-    backup->log = (struct sh_replog *)store; /* that there is one is all that is looked at */
+    backup->is_on = true;
     return 0;
 }
 
@@ -43,7 +43,7 @@ static int teardown(void **state)
 {
     (void)state;
     sh_store_witness_set(store, NULL);
-    backup->log = NULL;
+    backup->is_on = false;
     sh_backup_destroy(backup);
     sh_store_destroy(store);
     return 0;
@@ -73,7 +73,7 @@ static void assert_next(unsigned zone, uint64_t chunk, enum sh_backlog_kind kind
 {
     struct sh_backlog_entry entry;
     uint64_t number;
-    assert_true(sh_backlog_read(&zones[zone]->cursor, &entry, &number, scratch));
+    assert_true(sh_backlog_read(&zones[zone]->sinks[0].cursor, &entry, &number, scratch));
     assert_int_equal((uint64_t)entry.creator << 48 | entry.local_id, chunk);
     assert_int_equal(entry.kind, kind);
     assert_int_equal(entry.size, size);
@@ -85,7 +85,7 @@ static void assert_claim(unsigned zone, uint64_t place, uint64_t first, uint64_t
 {
     struct sh_backlog_entry entry;
     uint64_t number;
-    assert_true(sh_backlog_read(&zones[zone]->cursor, &entry, &number, scratch));
+    assert_true(sh_backlog_read(&zones[zone]->sinks[0].cursor, &entry, &number, scratch));
     assert_true(entry.creator == 0 && entry.local_id == 1 + place && entry.size == 16);
     assert_true(sh_load64(entry.at) == first && sh_load64(entry.at + 8) == last);
     assert_int_equal(entry.with_next, with_next);
@@ -95,8 +95,8 @@ static void assert_end(unsigned zone)
 {
     struct sh_backlog_entry entry;
     uint64_t number;
-    assert_false(sh_backlog_read(&zones[zone]->cursor, &entry, &number, scratch));
-    (void)sh_backlog_take(&zones[zone]->cursor);
+    assert_false(sh_backlog_read(&zones[zone]->sinks[0].cursor, &entry, &number, scratch));
+    (void)sh_backlog_take(&zones[zone]->sinks[0].cursor);
 }
 
 static uint64_t id_of(uint64_t local)
@@ -108,9 +108,9 @@ static void read_all(unsigned zone)
 {
     struct sh_backlog_entry entry;
     uint64_t number;
-    while (sh_backlog_read(&zones[zone]->cursor, &entry, &number, scratch))
+    while (sh_backlog_read(&zones[zone]->sinks[0].cursor, &entry, &number, scratch))
         continue;
-    (void)sh_backlog_take(&zones[zone]->cursor);
+    (void)sh_backlog_take(&zones[zone]->sinks[0].cursor);
 }
 
 /* Fresh IDs are claimed 1024 at a time, before the first image; the claim grows with them. */
@@ -310,12 +310,12 @@ static void test_large(void **state)
     struct sh_backlog_entry entry;
     uint64_t number;
     unsigned pieces = 0;
-    while (sh_backlog_read(&zones[0]->cursor, &entry, &number, scratch)) {
+    while (sh_backlog_read(&zones[0]->sinks[0].cursor, &entry, &number, scratch)) {
         assert_int_equal(number, 3);
         pieces += entry.kind == SH_BACKLOG_IMAGE;
     }
     assert_true(pieces > 0 && entry.kind == SH_BACKLOG_ABANDON);
-    (void)sh_backlog_take(&zones[0]->cursor);
+    (void)sh_backlog_take(&zones[0]->sinks[0].cursor);
     assert_int_equal(zones[0]->live, 400000 + SH_ZONE_CHUNK_BYTES);
     const struct sh_store_rewrite grow = {.kind = SH_STORE_RESIZE, .cid = cid, .size = 900000};
     (void)make(500000);

@@ -1,5 +1,6 @@
 /* The checks that concern an option's meaning, or several options at once. */
 #include "base/options.h"
+#include <inttypes.h>
 
 #include <arpa/inet.h>
 #include <string.h>
@@ -310,10 +311,20 @@ static enum shoal_err check_replicas(const struct sh_options *options,
                                      struct sh_options_error *error_out)
 {
     static const char *const known[] = {"async", "replicated", "durable"};
+    static const char *const places[] = {"self", "peers"};
     char zone[SH_NUMBER_TEXT_MAX], chunk[SH_NUMBER_TEXT_MAX];
     enum shoal_err err = check_word(options->durability, known, 3, "option durability", error_out);
+    if (err == SHOAL_OK)
+        err = check_word(options->replicas_at, places, 2, "option replicas_at", error_out);
     if (err != SHOAL_OK || !options->replicas)
         return err;
+    if (options->replicas > 1 && strcmp(options->replicas_at, "self") == 0) {
+        sh_option_error(error_out, "option replicas",
+                        "%" PRIu64 " is out of range: replicas_at self is one copy, in data_dir; "
+                        "more are with replicas_at peers",
+                        options->replicas);
+        return SHOAL_ERANGE;
+    }
     if (options->zone_bytes < options->chunk_bytes_max) {
         sh_option_error(error_out, "option zone_bytes",
                         "%s is out of range: a zone has one of the largest chunks at least, and "

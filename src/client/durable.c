@@ -88,7 +88,9 @@ static enum shoal_err log_open(struct shoal *store, uint64_t store_bytes_max)
     const struct sh_durable_sizes *sizes = &store->durable_sizes;
     const struct sh_home_log home = {.disk = durable->disk,
                                      .random = store->env.random,
-                                     .backup = store->backup,
+                                     .handed = sh_backup_handed,
+                                     .durable = sh_backup_durable,
+                                     .arg = store->backup,
                                      .cluster = LOG_CLUSTER,
                                      .nid = {SH_EMBEDDED_NID},
                                      .store_bytes_max = store_bytes_max,

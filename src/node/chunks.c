@@ -224,8 +224,10 @@ enum shoal_err sh_chunks_create(const struct sh_chunks_config *config,
     struct sh_chunks *chunks = calloc(1, sizeof *chunks);
     if (!chunks)
         return SHOAL_ENOMEM;
-    const struct sh_helds_config held = {
-        .msg = msg, .backup = config->backup, .level = config->level};
+    const struct sh_helds_config held = {.msg = msg,
+                                         .backup = config->backup,
+                                         .level = config->level,
+                                         .count_max = config->helds_max};
     enum shoal_err err = sh_once_create(msg, &(struct sh_once_config){0}, &chunks->once);
     if (err == SHOAL_OK)
         err = sh_helds_create(&held, &chunks->helds);

@@ -15,6 +15,7 @@ struct sh_chunks_config {
     struct sh_backup *backup; /* of the store */
     uint32_t chunk_bytes_max; /* the store's, as errors name it */
     enum sh_level level;      /* of requests that name none (node/held.h) */
+    uint32_t helds_max;       /* answers that wait at once; 0: as node/held.h has it */
     struct sh_clock clock;    /* in use only where something is backed up */
 };
 

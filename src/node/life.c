@@ -232,12 +232,15 @@ enum shoal_err sh_node_wait_stopped(struct sh_node_run *node)
     if (has_crashed(node))
         return SHOAL_OK;
     SH_INFO("node", "stopping");
+    if (node->logs && !sh_logs_is_self(node->logs))
+        log_end(node); /* backups take nothing of a node that has left */
     if (node->member) {
         sh_member_leave(node->member, on_left, node);
         sh_crew_wake(node->crew, 0);
         wait_for(node, left, node->options->failure_ns + UINT64_C(1000000000));
     }
-    log_end(node);
+    if (node->logs && sh_logs_is_self(node->logs))
+        log_end(node);
     wait_for(node, drained, UINT64_C(1000000000));
     sh_crew_stop(node->crew);
     node->is_started = false;

@@ -6,16 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backup/keeper.h"
+#include "backup/placement.h"
 #include "base/assert.h"
+#include "base/hash.h"
+#include "base/life.h"
 #include "base/log.h"
+#include "cluster/zones.h"
 #include "recover/home.h"
 #include "recover/home_log.h"
 
 #define DETAIL_BYTES 256
 
+#define CREDIT_BYTES (1u << 20)
+#define KEPT_ZONES_MAX (1u << 16)
+#define DISK_RESERVE_PERCENT 5
+
 struct sh_logs {
     struct sh_logs_config config;
+    struct sh_backup *backup;
+    struct sh_zones *zones; /* NULL: the chunks are in the own log */
+    struct sh_keeper *keeper;
     struct sh_replog *log; /* NULL: it is not open yet */
+    struct sh_view view;   /* the last one */
+    shoal_nid nid;         /* whose log it is */
     struct sh_write last;  /* all that was written before the end */
     _Atomic bool is_synced;
 };
@@ -32,12 +46,12 @@ enum sh_level sh_logs_level(const struct sh_options *options)
     return strcmp(options->durability, "durable") == 0 ? SH_LEVEL_DURABLE : SH_LEVEL_REPLICATED;
 }
 
-uint64_t sh_logs_window(const struct sh_options *options)
+bool sh_logs_is_self(const struct sh_logs *logs)
 {
-    return options->replicas ? SH_HOME_WINDOW_BYTES : 0;
+    return !logs->zones;
 }
 
-/* --- Opening it -------------------------------------------------------------------------------- */
+/* --- Making it --------------------------------------------------------------------------------- */
 
 /* Whether data_dir has a log, though the peer is to have none. */
 static bool has_log(struct sh_disk *disk)
@@ -49,34 +63,123 @@ static bool has_log(struct sh_disk *disk)
     return true;
 }
 
-enum shoal_err sh_logs_create(const struct sh_logs_config *config, struct sh_logs **logs_out,
-                              char *detail)
+static enum shoal_err may_be(const struct sh_logs_config *config, char *detail)
+{
+    const struct sh_options *options = config->options;
+    if (!options->replicas && has_log(config->env.disk)) {
+        snprintf(detail, DETAIL_BYTES,
+                 "data_dir has a log of chunks (" SH_HOME_LOG_NAME
+                 "): start this peer with replicas; or remove the file, and what is in it is lost");
+        return SHOAL_EINVAL;
+    }
+    if (options->replicas && !config->env.disk) {
+        snprintf(detail, DETAIL_BYTES,
+                 "replicas %" PRIu64 ": a peer that keeps chunks in a log needs a data_dir",
+                 options->replicas);
+        return SHOAL_EINVAL;
+    }
+    return SHOAL_OK;
+}
+
+/* What the view says of a life. It counts from when it has this process, so that it is later than all that this disk has seen. */
+static enum sh_keeper_life life_of(void *arg, shoal_nid nid, uint64_t life)
+{
+    const struct sh_logs *logs = arg;
+    const struct sh_node *self = sh_view_find(&logs->view, logs->nid);
+    const struct sh_node *node = sh_view_find(&logs->view, nid);
+    if (!self || self->instance != logs->config.life || self->state != SH_NODE_UP || !node)
+        return SH_KEEPER_LIFE_UNKNOWN;
+    if (node->instance == life)
+        return node->state == SH_NODE_UP ? SH_KEEPER_LIFE_UP : SH_KEEPER_LIFE_OVER;
+    return sh_life_is_former(life, node->instance) ? SH_KEEPER_LIFE_OVER : SH_KEEPER_LIFE_UNKNOWN;
+}
+
+static void keeper_wake(void *arg)
+{
+    const struct sh_logs *logs = arg;
+    logs->config.wake(logs->config.arg);
+}
+
+static enum shoal_err keeper_create(struct sh_logs *logs)
+{
+    const struct sh_logs_config *config = &logs->config;
+    const struct sh_keeper_config kept = {.msg = config->msg,
+                                          .disk = config->env.disk,
+                                          .clock = config->env.clock,
+                                          .zones_max = KEPT_ZONES_MAX,
+                                          .credit_bytes = CREDIT_BYTES,
+                                          .life_of = life_of,
+                                          .wake = keeper_wake,
+                                          .arg = logs};
+    return sh_keeper_create(&kept, &logs->keeper);
+}
+
+static enum shoal_err zones_create(struct sh_logs *logs)
+{
+    const struct sh_zones_config zones = {.msg = logs->config.msg,
+                                          .directory = logs->config.directory,
+                                          .clock = logs->config.env.clock};
+    return sh_zones_create(&zones, &logs->zones);
+}
+
+static enum shoal_err backup_create(const struct sh_logs_config *config, struct sh_zones *zones,
+                                    struct sh_backup **backup_out)
+{
+    const struct sh_options *options = config->options;
+    struct sh_backup_config backed = {.store = config->store,
+                                      .zone_bytes = options->zone_bytes,
+                                      .window_bytes = options->replicas ? SH_HOME_WINDOW_BYTES : 0,
+                                      .wake = config->wake,
+                                      .arg = config->arg};
+    if (zones)
+        backed.cluster = (struct sh_backup_cluster){.msg = config->msg,
+                                                    .zones = zones,
+                                                    .life = config->life,
+                                                    .random = config->env.random,
+                                                    .replicas = (uint8_t)options->replicas,
+                                                    .placement = SH_PLACEMENT_DISJOINT,
+                                                    .domains = SH_DOMAIN_ALL,
+                                                    .reserve_percent = DISK_RESERVE_PERCENT};
+    return sh_backup_create(&backed, backup_out);
+}
+
+enum shoal_err sh_logs_create(const struct sh_logs_config *config, struct sh_backup **backup_out,
+                              struct sh_logs **logs_out, char *detail)
 {
     *logs_out = NULL;
-    if (!config->options->replicas && has_log(config->env.disk)) {
-        snprintf(detail, DETAIL_BYTES,
-                 "data_dir has the log of this peer's chunks (" SH_HOME_LOG_NAME
-                 "): start it with replicas 1; or remove the file, and these chunks are lost");
-        return SHOAL_EINVAL;
-    }
+    *backup_out = NULL;
+    enum shoal_err err = may_be(config, detail);
+    if (err)
+        return err;
     if (!config->options->replicas)
-        return SHOAL_OK;
-    if (!config->env.disk) {
-        snprintf(detail, DETAIL_BYTES,
-                 "replicas %" PRIu64 ": a peer that keeps its chunks in a log needs a data_dir",
-                 config->options->replicas);
-        return SHOAL_EINVAL;
-    }
-    if (config->options->replicas > 1)
-        SH_WARN("node", "of the replicas there is one by now, in data_dir",
-                SH_U64("wanted", config->options->replicas));
+        return backup_create(config, NULL, backup_out);
     struct sh_logs *logs = calloc(1, sizeof *logs);
     if (!logs)
         return SHOAL_ENOMEM;
     logs->config = *config;
     *logs_out = logs;
-    return SHOAL_OK;
+    if (strcmp(config->options->replicas_at, "peers") == 0)
+        err = zones_create(logs);
+    if (!err && config->options->keeps_replicas)
+        err = keeper_create(logs);
+    if (!err)
+        err = backup_create(config, logs->zones, backup_out);
+    logs->backup = *backup_out;
+    return err;
 }
+
+void sh_logs_leave(struct sh_logs *logs)
+{
+    if (!logs)
+        return;
+    sh_zones_destroy(logs->zones);
+    if (logs->zones && logs->backup)
+        sh_backup_leave(logs->backup);
+    sh_keeper_destroy(logs->keeper);
+    logs->keeper = NULL;
+}
+
+/* --- Opening it -------------------------------------------------------------------------------- */
 
 static void explain(enum shoal_err err, shoal_nid nid, const struct sh_recovered *found,
                     char *detail)
@@ -104,20 +207,78 @@ static void explain(enum shoal_err err, shoal_nid nid, const struct sh_recovered
         snprintf(detail, DETAIL_BYTES, SH_HOME_LOG_NAME " in data_dir: %s", shoal_err_text(err));
 }
 
+/* Whose a zone is, the log does not know: the keeper does. */
+static void on_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
+{
+    struct sh_logs *logs = arg;
+    if (sh_logs_is_self(logs) && sh_replog_zone_id(zone) >> 48 == logs->nid.v)
+        sh_backup_handed(logs->backup, zone, sequence);
+}
+
+static void on_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
+{
+    struct sh_logs *logs = arg;
+    if (logs->keeper && sh_keeper_durable(logs->keeper, zone, sequence))
+        return;
+    if (sh_logs_is_self(logs) && sh_replog_zone_id(zone) >> 48 == logs->nid.v)
+        sh_backup_durable(logs->backup, zone, sequence);
+}
+
 static enum shoal_err log_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluster)
 {
     const struct sh_options *options = logs->config.options;
     const struct sh_env *env = &logs->config.env;
     const struct sh_home_log home = {.disk = env->disk,
                                      .random = env->random,
-                                     .backup = logs->config.backup,
+                                     .handed = on_handed,
+                                     .durable = on_durable,
+                                     .arg = logs,
                                      .cluster = cluster,
                                      .nid = nid,
-                                     .store_bytes_max = options->store_bytes_max,
+                                     .store_bytes_max =
+                                         options->replicas * options->store_bytes_max,
                                      .zone_bytes = options->zone_bytes,
                                      .slot_bytes = (uint32_t)options->log_segment_bytes,
                                      .bytes_max = options->log_bytes_max};
     return sh_home_log_open(&home, sh_now(&env->clock), seconds_now(&env->clock), &logs->log);
+}
+
+/* Brings the chunks back that the own log has. */
+static enum shoal_err home_open(struct sh_logs *logs, struct sh_recovered *found)
+{
+    const struct sh_recover_home home = {.log = logs->log,
+                                         .disk = logs->config.env.disk,
+                                         .backup = logs->backup,
+                                         .store = logs->config.store,
+                                         .nid = logs->nid,
+                                         .is_nameless = true,
+                                         .clock = logs->config.env.clock};
+    enum shoal_err err = sh_recover_home_run(&home, found);
+    if (!err)
+        sh_backup_home_set(logs->backup, logs->log);
+    return err;
+}
+
+/* The chunks are in the logs of others. */
+static enum shoal_err peers_open(struct sh_logs *logs, char *detail)
+{
+    uint64_t above = (uint64_t)(logs->nid.v + 1) << 48;
+    const struct sh_replog_zone *zone = sh_replog_zone_below(logs->log, above);
+    if (zone && sh_replog_zone_id(zone) >> 48 == logs->nid.v) {
+        snprintf(detail, DETAIL_BYTES,
+                 SH_HOME_LOG_NAME
+                 " in data_dir has chunks of this peer, which would be lost: start "
+                 "it with replicas_at self");
+        return SHOAL_EINVAL;
+    }
+    sh_backup_begin(logs->backup);
+    return SHOAL_OK;
+}
+
+/* The disk that replicas are on is named by the node that it makes (node/identity.h): who has lost it is another node. */
+static uint64_t disk_id(shoal_nid nid, uint64_t cluster)
+{
+    return sh_mix64(cluster ^ (uint64_t)nid.v << 48) | 1;
 }
 
 enum shoal_err sh_logs_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluster, char *detail)
@@ -130,25 +291,20 @@ enum shoal_err sh_logs_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluste
                  "another node, which has none of its chunks");
         return SHOAL_EINVAL;
     }
-    sh_backup_nid_set(logs->config.backup, nid);
+    logs->nid = nid;
+    sh_backup_nid_set(logs->backup, nid);
     enum shoal_err err = log_open(logs, nid, cluster);
-    if (!err) {
-        const struct sh_recover_home home = {.log = logs->log,
-                                             .disk = logs->config.env.disk,
-                                             .backup = logs->config.backup,
-                                             .store = logs->config.store,
-                                             .nid = nid,
-                                             .is_nameless = true,
-                                             .clock = logs->config.env.clock};
-        err = sh_recover_home_run(&home, &found);
-    }
+    if (!err)
+        err = sh_logs_is_self(logs) ? home_open(logs, &found) : peers_open(logs, detail);
     if (err) {
-        explain(err, nid, &found, detail);
+        if (!*detail)
+            explain(err, nid, &found, detail);
         sh_replog_close(logs->log);
         logs->log = NULL;
         return err;
     }
-    sh_backup_home_set(logs->config.backup, logs->log);
+    if (logs->keeper)
+        sh_keeper_log_set(logs->keeper, logs->log, disk_id(nid, cluster));
     SH_INFO("node", "the log is open", SH_U64("zones", found.zones), SH_U64("chunks", found.chunks),
             SH_U64("bytes", found.payload_bytes));
     return SHOAL_OK;
@@ -164,27 +320,67 @@ void sh_logs_close(struct sh_logs *logs)
     if (!logs)
         return;
     sh_replog_close(logs->log);
+    sh_view_destroy(&logs->view);
     free(logs);
+}
+
+/* --- The cluster ------------------------------------------------------------------------------- */
+
+void sh_logs_view(struct sh_logs *logs, const struct sh_view *view)
+{
+    enum shoal_err err = sh_view_copy(&logs->view, view);
+    if (!err && !sh_logs_is_self(logs))
+        err = sh_backup_view(logs->backup, view);
+    if (err)
+        SH_WARN("node", "the view is not known to the peer's logs", SH_ERR(err));
+    if (logs->keeper)
+        sh_keeper_view_changed(logs->keeper);
+}
+
+void sh_logs_link_event(struct sh_logs *logs, const struct sh_msg_event *event)
+{
+    if (!sh_logs_is_self(logs))
+        sh_backup_link_event(logs->backup, event);
+    if (logs->keeper)
+        sh_keeper_link_event(logs->keeper, event);
 }
 
 /* --- The step ---------------------------------------------------------------------------------- */
 
 static unsigned run(void *arg)
 {
-    const struct sh_logs *logs = arg;
+    struct sh_logs *logs = arg;
     const struct sh_clock *clock = &logs->config.env.clock;
-    return logs->log ? sh_backup_step(logs->config.backup, sh_now(clock), seconds_now(clock)) : 0;
+    uint64_t now_ns = sh_now(clock);
+    uint32_t seconds = seconds_now(clock);
+    if (!logs->log)
+        return 0;
+    unsigned work = sh_backup_step(logs->backup, now_ns, seconds);
+    if (!sh_logs_is_self(logs)) /* else the backup has */
+        work += sh_replog_step(logs->log, now_ns, seconds);
+    return work + (logs->keeper ? sh_keeper_step(logs->keeper, now_ns) : 0);
 }
 
 static uint64_t due_ns(void *arg)
 {
     const struct sh_logs *logs = arg;
-    return logs->log ? sh_backup_due_ns(logs->config.backup) : SH_NEVER;
+    if (!logs->log)
+        return SH_NEVER;
+    uint64_t due = sh_backup_due_ns(logs->backup), log_due = sh_replog_due_ns(logs->log);
+    uint64_t keeper_due = logs->keeper ? sh_keeper_due_ns(logs->keeper) : SH_NEVER;
+    if (log_due < due)
+        due = log_due;
+    return keeper_due < due ? keeper_due : due;
 }
 
 struct sh_step sh_logs_step(struct sh_logs *logs)
 {
     return (struct sh_step){.name = "log", .run = run, .due_ns = due_ns, .arg = logs};
+}
+
+struct sh_step sh_logs_zones_step(struct sh_logs *logs)
+{
+    return sh_zones_step(logs->zones);
 }
 
 /* --- The end ----------------------------------------------------------------------------------- */
@@ -200,8 +396,8 @@ static void on_synced(void *arg, enum shoal_err err)
 void sh_logs_sync_begin(struct sh_logs *logs)
 {
     sh_write_begin(&logs->last, SH_LEVEL_DURABLE);
-    sh_backup_write_all(logs->config.backup, &logs->last);
-    if (!sh_write_wait(logs->config.backup, &logs->last, on_synced, logs))
+    sh_backup_write_all(logs->backup, &logs->last);
+    if (!sh_write_wait(logs->backup, &logs->last, on_synced, logs))
         atomic_store(&logs->is_synced, true);
 }
 

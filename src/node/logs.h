@@ -1,5 +1,9 @@
-/* A peer's log of its own chunks, on its own disk (option replicas, backup/backup.h): what a peer has comes back from it when the peer
- * is started again.
+/* A peer's side of backup, put together (options replicas and replicas_at):
+ *
+ *   self    its chunks are in its own log, and come back from it when the peer is started again
+ *   peers   its chunks are in the logs of other peers (backup/backup.h)
+ *
+ * In both cases it has a log, and keeps replicas of other peers there (backup/keeper.h). When it is opened:
  *
  *   the peer was there before:  create --> open --> joins, and learns what is its own by now (moves_former.c) --> serves
  *   it is new:                  create --> joins --> open --> serves
@@ -14,26 +18,33 @@
 #include "backup/backup.h"
 #include "base/crew.h"
 #include "base/options.h"
+#include "cluster/directory.h"
+#include "cluster/view.h"
 #include "env/env.h"
+#include "msg/msg.h"
 
 struct sh_logs;
 
 struct sh_logs_config {
-    const struct sh_options *options; /* kept, like the store and the backup */
+    const struct sh_options *options; /* kept, like all that is named here */
     struct sh_env env;                /* has the disk of data_dir; NULL: there is none */
     struct sh_store *store;
-    struct sh_backup *backup; /* sh_logs_window is its window */
+    struct sh_msg *msg;
+    struct sh_directory *directory;
+    uint64_t life; /* of this process; 0: it has none, as it has no data_dir */
+    void (*wake)(void *arg);
+    void *arg;
 };
 
 /* The level of changes that name none. */
 enum sh_level sh_logs_level(const struct sh_options *options);
-/* How many bytes of backlog a peer with these options needs; 0: it logs nothing. */
-uint64_t sh_logs_window(const struct sh_options *options);
-
-/* *logs_out: NULL where the peer has no log. detail (256 bytes) says what is wrong. EINVAL: replicas without a data_dir, or none
+/* Makes the peer's backup, and *logs_out: NULL where the peer has no log. detail (256 bytes) says what is wrong. EINVAL: replicas without a data_dir, or none
  * where data_dir has a log, whose chunks would come back some other time; ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_logs_create(const struct sh_logs_config *config,
+                                              struct sh_backup **backup_out,
                                               struct sh_logs **logs_out, char *detail);
+/* Takes no more part in the cluster: before msg and the directory are destroyed. NULL is allowed. */
+void sh_logs_leave(struct sh_logs *logs);
 /* What is not synced may be lost: sh_logs_sync_begin. After the backup is destroyed, before the disk is. NULL is allowed. */
 void sh_logs_close(struct sh_logs *logs);
 
@@ -44,8 +55,17 @@ SHOAL_NODISCARD enum shoal_err sh_logs_open(struct sh_logs *logs, shoal_nid nid,
                                             char *detail);
 bool sh_logs_is_open(const struct sh_logs *logs);
 
-/* Moves changes to the log. */
+/* Moves changes to the logs. */
 struct sh_step sh_logs_step(struct sh_logs *logs);
+/* The superpeers' answers about zones. */
+struct sh_step sh_logs_zones_step(struct sh_logs *logs);
+
+/* The nodes as they are now; borrowed. What msg says of a connection. */
+void sh_logs_view(struct sh_logs *logs, const struct sh_view *view);
+void sh_logs_link_event(struct sh_logs *logs, const struct sh_msg_event *event);
+
+/* Whether the peer's chunks are in its own log. */
+bool sh_logs_is_self(const struct sh_logs *logs);
 
 /* Begins to sync all that was written so far, and says whether that has ended, well or not. Any thread; begun once, before
  * sh_logs_close. */

@@ -44,12 +44,16 @@ static void on_event(void *arg, const struct sh_msg_event *event)
         sh_directory_suspect(node->directory, event->nid);
     if (node->locks)
         sh_locks_link_event(node->locks, event);
+    if (node->logs)
+        sh_logs_link_event(node->logs, event);
 }
 
 static void on_view(void *arg, const struct sh_view *view)
 {
     struct sh_node_run *node = arg;
     sh_locks_view(node->locks, view);
+    if (node->logs)
+        sh_logs_view(node->logs, view);
     if (node->world)
         node->world->on_view(node->world->arg, view);
 }
@@ -320,7 +324,7 @@ static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
 static struct sh_traits traits_of(const struct sh_options *options)
 {
     const char *const names[] = {options->machine, options->rack, options->network_switch};
-    struct sh_traits traits = {.keeps_replicas = options->keeps_replicas && *options->data_dir};
+    struct sh_traits traits = {.keeps_replicas = options->keeps_replicas && options->replicas};
     for (unsigned i = 0; i < SH_DOMAINS; i++) {
         SH_ASSERT(strlen(names[i]) < SH_DOMAIN_NAME_MAX);
         memcpy(traits.domains[i], names[i], strlen(names[i]) + 1);
@@ -429,25 +433,31 @@ static enum shoal_err open_store(struct sh_node_run *node, char *detail)
                  shoal_err_text(err));
         return err;
     }
-    struct sh_backup_config backed = {.store = node->store,
-                                      .zone_bytes = node->options->zone_bytes,
-                                      .window_bytes = sh_logs_window(node->options),
-                                      .wake = wake_transport,
-                                      .arg = node};
-    return sh_backup_create(&backed, &node->backup);
+    return SHOAL_OK;
 }
 
-/* What the peer's disk has of it: who it is, and its chunks if it has been a node before. */
-static enum shoal_err open_former(struct sh_node_run *node, char *detail)
+static enum shoal_err open_identity(struct sh_node_run *node, char *detail)
 {
-    const struct sh_logs_config logs = {
-        .options = node->options, .env = node->env, .store = node->store, .backup = node->backup};
-    enum shoal_err err = sh_logs_create(&logs, &node->logs, detail);
-    if (err != SHOAL_OK || !node->env.disk)
-        return err;
-    err =
-        sh_identity_open(&node->env, node->options->cluster, node->store, &node->identity, detail);
-    if (err == SHOAL_OK && sh_identity_nid(node->identity).v)
+    if (!node->env.disk)
+        return SHOAL_OK;
+    return sh_identity_open(&node->env, node->options->cluster, node->store, &node->identity,
+                            detail);
+}
+
+/* What the peer's disk has of its chunks, if it has been a node before. */
+static enum shoal_err open_backup(struct sh_node_run *node, char *detail)
+{
+    const struct sh_logs_config logs = {.options = node->options,
+                                        .env = node->env,
+                                        .store = node->store,
+                                        .msg = node->msg,
+                                        .directory = node->directory,
+                                        .life =
+                                            node->identity ? sh_identity_life(node->identity) : 0,
+                                        .wake = wake_transport,
+                                        .arg = node};
+    enum shoal_err err = sh_logs_create(&logs, &node->backup, &node->logs, detail);
+    if (err == SHOAL_OK && node->identity && sh_identity_nid(node->identity).v)
         err = open_logs(node, sh_identity_nid(node->identity), sh_identity_cluster(node->identity),
                         detail);
     return err;
@@ -472,9 +482,11 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     if (err == SHOAL_OK)
         err = open_disk(node, detail);
     if (err == SHOAL_OK)
-        err = open_former(node, detail);
+        err = open_identity(node, detail);
     if (err == SHOAL_OK)
         err = open_membership(node);
+    if (err == SHOAL_OK)
+        err = open_backup(node, detail);
     if (err == SHOAL_OK)
         err = sh_promoted_create(node->options, node->world, &node->promoted);
     if (err == SHOAL_OK)
@@ -558,6 +570,8 @@ static void deal_steps(struct sh_node_run *node)
         sh_crew_step_add(node->crew, 0, sh_identity_step(node->identity));
     if (node->logs)
         sh_crew_step_add(node->crew, 0, sh_logs_step(node->logs));
+    if (node->logs && !sh_logs_is_self(node->logs))
+        sh_crew_step_add(node->crew, 0, sh_logs_zones_step(node->logs));
     for (unsigned thread = threads > 1; thread < threads; thread++)
         sh_crew_step_add(node->crew, thread, sh_msg_handler_step(node->msg));
 }
@@ -635,6 +649,7 @@ void sh_node_destroy(struct sh_node_run *node)
     if (node->crew && node->is_started)
         sh_crew_stop(node->crew);
     sh_promoted_destroy(node->promoted);
+    sh_logs_leave(node->logs);
     sh_moves_destroy(node->moves);
     sh_member_destroy(node->member);
     sh_superhost_destroy(node->superhost);

@@ -42,9 +42,9 @@ enum shoal_err sh_home_log_open(const struct sh_home_log *home, uint64_t now_ns,
         .linger_ns = LINGER_NS,
         .versions_max = VERSIONS_MAX,
         .syncs_later = true,
-        .handed = sh_backup_handed,
-        .durable = sh_backup_durable,
-        .arg = home->backup,
+        .handed = home->handed,
+        .durable = home->durable,
+        .arg = home->arg,
     };
     return sh_replog_open(&config, now_ns, seconds, log_out);
 }

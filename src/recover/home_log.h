@@ -14,11 +14,14 @@
 struct sh_home_log {
     struct sh_disk *disk; /* borrowed, as in sh_replog_config */
     struct sh_random random;
-    struct sh_backup *backup; /* is told how far it is */
+    /* As in sh_replog_config. */
+    void (*handed)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
+    void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
+    void *arg;
     uint64_t cluster;
     shoal_nid nid;
-    uint64_t store_bytes_max;            /* of the store whose zones it has */
-    uint64_t zone_bytes;                 /* as its backup has; 0: as above */
+    uint64_t store_bytes_max; /* of the store whose zones it has, of all stores together */
+    uint64_t zone_bytes;      /* as its backup has; 0: as above */
     uint32_t slot_bytes, primary_blocks; /* 0: as above; 16 MiB */
     uint64_t bytes_max;                  /* of its slots; 0: as many as the store can fill */
 };

@@ -1,0 +1,224 @@
+/* Copying a zone to a backup that is added: all that was written before it was attached is told once more, for it alone.
+ *
+ *   CLAIMS ──► CHUNKS ──► SETTLES ──────────────────► JOINS ──► (in the record: over)
+ *                          all of it is on its disk    acknowledgements wait for it, too
+ *
+ * What changes meanwhile comes with the stream, before or after the chunk is retold: in the order in which it happened, since
+ * retelling is a write of the chunk as any other. */
+#include "backup/backup_int.h"
+#include "base/assert.h"
+#include "base/log.h"
+
+#define COPIES_DEFAULT 2u
+#define RATE_DEFAULT (UINT64_C(256) << 20)
+#define CHUNKS_A_STEP 128u
+#define CHUNK_COST 64u /* bytes that each chunk counts beside its own */
+#define RATE_SLICE 20u /* what may be copied at once is that part of a second's */
+#define FULL_NS UINT64_C(1000000)
+
+bool sh_copy_is_free(const struct sh_backup *backup)
+{
+    unsigned most = backup->config.cluster.copies_max, busy = 0;
+    if (!most)
+        most = COPIES_DEFAULT;
+    for (unsigned i = 0; i < SH_COPIES_MAX; i++)
+        busy += backup->copies[i].zone != NULL;
+    return busy < most && busy < SH_COPIES_MAX;
+}
+
+void sh_copy_begin(struct sh_sink *sink)
+{
+    struct sh_backup *backup = sink->zone->backup;
+    unsigned i = 0;
+    SH_ASSERT(!sink->zone->copy && sh_copy_is_free(backup));
+    while (backup->copies[i].zone)
+        i++;
+    backup->copies[i] = (struct sh_copy){.zone = sink->zone, .sink = sink};
+    sink->zone->copy = &backup->copies[i];
+}
+
+void sh_copy_cancel(struct sh_copy *copy)
+{
+    if (copy->rewriting) {
+        enum shoal_err err = sh_store_rewriting_end(copy->rewriting);
+        (void)err; /* what was told of it is abandoned */
+    }
+    copy->zone->copy = NULL;
+    *copy = (struct sh_copy){.zone = NULL};
+}
+
+static uint8_t only_of(const struct sh_copy *copy)
+{
+    return (uint8_t)(copy->sink->cursor.slot + 1);
+}
+
+/* --- Chunks ------------------------------------------------------------------------------------ */
+
+static void copied_count(struct sh_backup *backup, uint64_t bytes)
+{
+    backup->copied_bytes += bytes;
+    bytes += CHUNK_COST;
+    backup->copy_bytes -= bytes < backup->copy_bytes ? bytes : backup->copy_bytes;
+}
+
+/* A piece of a large chunk. EAGAIN: there is more of it; *has_room_out: and room for that, perhaps. */
+static enum shoal_err large_step(struct sh_copy *copy, bool *has_room_out)
+{
+    struct sh_backup *backup = copy->zone->backup;
+    uint64_t before = sh_backlog_pending(&copy->sink->cursor);
+    sh_backup_teller_set(copy->zone, only_of(copy));
+    bool is_over = sh_store_rewriting_step(copy->rewriting);
+    enum shoal_err err = is_over ? sh_store_rewriting_end(copy->rewriting) : SHOAL_EAGAIN;
+    sh_backup_teller_set(NULL, 0);
+    if (is_over)
+        copy->rewriting = NULL;
+    *has_room_out = sh_backlog_pending(&copy->sink->cursor) != before;
+    if (*has_room_out)
+        copied_count(backup, SH_STORE_STEP_BYTES);
+    return err;
+}
+
+/* Retells a chunk, or begins to where it is a large one. EAGAIN: not now. */
+static enum shoal_err chunk_retell(struct sh_copy *copy, shoal_cid cid)
+{
+    struct sh_backup *backup = copy->zone->backup;
+    struct sh_store *store = backup->config.store;
+    uint32_t size = 0;
+    enum shoal_err err = sh_store_size(store, cid, &size);
+    if (err)
+        return err;
+    if (sh_backlog_is_half_full(&copy->zone->backlog))
+        return SHOAL_EAGAIN;
+    sh_backup_teller_set(copy->zone, only_of(copy));
+    err = sh_store_retell(store, cid);
+    sh_backup_teller_set(NULL, 0);
+    if (err == SHOAL_ELIMIT) {
+        const struct sh_store_rewrite rewrite = {.kind = SH_STORE_RETELL, .cid = cid};
+        return sh_store_rewriting_begin(store, &rewrite, &copy->rewriting);
+    }
+    if (!err)
+        copied_count(backup, size);
+    return err;
+}
+
+/* Retells the next chunk of the claim; false: not now. */
+static bool claim_step(struct sh_copy *copy, const struct sh_zone_claim *claim)
+{
+    struct sh_store *store = copy->zone->backup->config.store;
+    shoal_cid first, last;
+    uint64_t from = copy->chunk > claim->first ? copy->chunk : claim->first;
+    enum shoal_err err;
+    if (copy->rewriting) {
+        first.v = copy->chunk;
+        bool has_room;
+        err = large_step(copy, &has_room);
+        if (copy->rewriting)
+            return has_room;
+    } else if (claim->first > claim->last || from > claim->last ||
+               !sh_store_range(store, (shoal_cid){from}, &first, &last) || first.v > claim->last) {
+        copy->slot++;
+        copy->chunk = 0;
+        return true;
+    } else {
+        copy->chunk = first.v;
+        err = chunk_retell(copy, first);
+        if (copy->rewriting)
+            return true;
+    }
+    /* Removed chunks, and those that have moved to another zone, are passed over. */
+    bool is_over = !err || err == SHOAL_ENOCHUNK || err == SHOAL_ENOTOWNER;
+    copy->chunk += is_over;
+    return is_over;
+}
+
+/* --- The step ---------------------------------------------------------------------------------- */
+
+static bool claims_step(struct sh_copy *copy)
+{
+    enum shoal_err err = sh_zone_claim_retell(copy->zone, copy->slot, only_of(copy));
+    if (err == SHOAL_EAGAIN)
+        return false;
+    copy->slot++;
+    if (err == SHOAL_ENONAME) {
+        copy->slot = 0;
+        copy->phase = SH_COPY_CHUNKS;
+    }
+    sh_zone_dirty(copy->zone);
+    return true;
+}
+
+static bool chunks_step(struct sh_copy *copy)
+{
+    struct sh_zone_claim claim;
+    if (sh_zone_claim_get(copy->zone, copy->slot, &claim))
+        return claim_step(copy, &claim);
+    copy->sink->needed = sh_backlog_next(&copy->zone->backlog);
+    copy->phase = SH_COPY_SETTLES;
+    sh_zone_dirty(copy->zone);
+    return true;
+}
+
+/* Does the next of a copy; false: nothing can be done now. */
+static bool copy_one(struct sh_copy *copy)
+{
+    struct sh_sink *sink = copy->sink;
+    bool is_open = sink->state == SH_SINK_STREAMING || sink->state == SH_SINK_HOME;
+    switch (copy->phase) {
+    case SH_COPY_CLAIMS:
+        return is_open && claims_step(copy);
+    case SH_COPY_CHUNKS:
+        /* A large chunk that was begun keeps others from writing to the zone until it is over. */
+        return (is_open || copy->rewriting) && chunks_step(copy);
+    case SH_COPY_SETTLES:
+        if (sink->acked[SH_LEVEL_DURABLE] < sink->needed || !is_open)
+            return false;
+        sink->counts = true;
+        copy->phase = SH_COPY_JOINS;
+        sh_zones_tend(copy->zone->backup);
+        return true;
+    case SH_COPY_JOINS:
+        return false;
+    }
+    return false;
+}
+
+static void budget_fill(struct sh_backup *backup, uint64_t now_ns)
+{
+    uint64_t rate = backup->config.cluster.copy_bytes_per_s;
+    if (!rate)
+        rate = RATE_DEFAULT;
+    uint64_t most = rate / RATE_SLICE + SH_STORE_STEP_BYTES;
+    uint64_t passed_ns = now_ns - backup->copy_ns;
+    if (passed_ns > 1000000000)
+        passed_ns = 1000000000;
+    uint64_t more = rate / 1000000 * passed_ns / 1000 + rate % 1000000 * passed_ns / 1000000000;
+    if (!more)
+        return; /* it is counted later, with more */
+    backup->copy_ns = now_ns;
+    backup->copy_bytes = backup->copy_bytes + more < most ? backup->copy_bytes + more : most;
+}
+
+unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns)
+{
+    unsigned work = 0;
+    budget_fill(backup, now_ns);
+    for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
+        struct sh_copy *copy = &backup->copies[i];
+        unsigned done = 0;
+        while (copy->zone && done < CHUNKS_A_STEP &&
+               (backup->copy_bytes || copy->rewriting || copy->phase >= SH_COPY_SETTLES) &&
+               copy_one(copy))
+            done++;
+        work += done;
+    }
+    return work;
+}
+
+uint64_t sh_copies_due_ns(const struct sh_backup *backup)
+{
+    for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
+        if (backup->copies[i].zone && backup->copies[i].phase < SH_COPY_SETTLES)
+            return backup->now_ns + FULL_NS;
+    }
+    return UINT64_MAX;
+}

@@ -1,0 +1,515 @@
+/* Records of zones at the superpeers: which backups a zone has is what its record says, and this brings the two together.
+ *
+ *   no record ── NEW ──► record ──┬─ a backup is lost ──► CHANGE without it ─────────────┐
+ *                                 ├─ too few ──► one is attached, and copied to ──► CHANGE with it ──► as the answer says
+ *                                 └─ the zone is full ──► CHANGE: concluded ─────────────┘
+ *
+ * Each look at a zone compares what there is with its record, and asks for one thing at a time. A backup that is asked for counts from the
+ * moment that the question is sent, and one that is to go until the answer is there: so whichever of the two records
+ * holds, all of its backups have what was acknowledged. */
+#include "backup/backup_int.h"
+#include "backup/placement.h"
+#include "base/assert.h"
+#include "base/log.h"
+
+#define AGAIN_NS UINT64_C(200000000)  /* before the superpeers are asked again */
+#define LOOK_NS UINT64_C(1000000000)  /* in which zones that want something are looked at again */
+#define FAILED_NS UINT64_C(100000000) /* the same, of one whose backups have all failed */
+#define ZONES_A_STEP 64u
+
+static shoal_nid own_nid(const struct sh_own_zone *zone)
+{
+    return zone->backup->config.nid;
+}
+
+static bool has_home(const struct sh_backup *backup)
+{
+    return backup->log && backup->config.cluster.disk && !sh_replog_trouble(backup->log);
+}
+
+/* --- Asking the superpeers --------------------------------------------------------------------- */
+
+static void on_answer(struct sh_zone_op *op, enum shoal_err err,
+                      const struct sh_zone_answer *answer);
+
+/* Asks for a record as it is given, in place of the zone's. False: too much is asked already. */
+static bool record_ask(struct sh_own_zone *zone, int kind, const struct sh_zone *asked)
+{
+    struct sh_backup *backup = zone->backup;
+    const struct sh_backup_cluster *cluster = &backup->config.cluster;
+    unsigned i = 0;
+    while (i < SH_RECORD_OPS && backup->ops[i].is_busy)
+        i++;
+    if (i == SH_RECORD_OPS)
+        return false;
+    struct sh_record_op *op = &backup->ops[i];
+    *op = (struct sh_record_op){.zone = zone, .asked = *asked, .kind = kind, .is_busy = true};
+    op->op.done = on_answer;
+    op->op.arg = op;
+    zone->op = op;
+    if (kind == SH_RECORD_NEW)
+        sh_zones_new(cluster->zones, cluster->life, asked, &op->op);
+    else if (kind == SH_RECORD_CHANGE)
+        sh_zones_change(cluster->zones, cluster->life, asked, &op->op);
+    else
+        sh_zones_remove(cluster->zones, cluster->life, asked->id, asked->version, &op->op);
+    return true;
+}
+
+static void sinks_drop(struct sh_own_zone *zone)
+{
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        if (zone->sinks[i].state != SH_SINK_NONE)
+            sh_sink_drop(&zone->sinks[i]);
+    }
+}
+
+/* Whether the backup has all that was acknowledged, so that a record may name it. */
+static bool has_acknowledged(const struct sh_sink *sink)
+{
+    struct sh_own_zone *zone = sink->zone;
+    for (unsigned level = SH_LEVEL_REPLICATED; level < SH_LEVELS; level++) {
+        if (sink->acked[level] < atomic_load(&zone->acked[level]))
+            return false;
+    }
+    return true;
+}
+
+/* Whether a backup that is not in the record as this life knows it has the whole zone by now. */
+static bool has_joined(const struct sh_sink *sink)
+{
+    return sh_sink_is_well(sink) && sink->counts && !sink->is_recorded && has_acknowledged(sink);
+}
+
+/* The record is that from now on. */
+static void record_set(struct sh_own_zone *zone, const struct sh_zone *record)
+{
+    bool is_other = zone->record.incarnation != record->incarnation;
+    zone->record = *record;
+    zone->record.flags &= (uint8_t)~SH_ZONE_OLD;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        struct sh_sink *sink = &zone->sinks[i];
+        if (sink->state == SH_SINK_NONE)
+            continue;
+        bool was_recorded = sink->is_recorded;
+        bool is_joining = zone->copy && zone->copy->sink == sink;
+        /* A disk that had an older replica of the zone may be in the record all the while. */
+        sink->is_recorded =
+            sh_zone_has_backup(record, sink->nid, sink->disk) && (!is_joining || has_joined(sink));
+        sink->counts = sink->is_recorded || (is_joining && sink->counts);
+        if (!sink->is_recorded && (was_recorded || !is_joining)) {
+            sh_sink_drop(sink);
+            continue;
+        }
+        if (sink->is_recorded && is_joining) {
+            zone->backup->copies_done++;
+            sh_copy_cancel(zone->copy);
+        }
+        /* The backup is told of the incarnation, and older ones are refused from then on. */
+        if (is_other && (sink->state == SH_SINK_STREAMING || sink->state == SH_SINK_FULL)) {
+            sink->state = SH_SINK_CLOSED;
+            sink->due_ns = 0;
+        }
+    }
+    sh_zone_settle(zone);
+    sh_zone_dirty(zone);
+}
+
+/* The number is another life's: the zone, which nobody has found yet, takes another one. */
+static void number_set(struct sh_own_zone *zone, uint64_t last)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    uint64_t number = last > zone->number ? last + 1 : zone->number + 1;
+    while (zones->all[number % SH_ZONES_MAX])
+        number++;
+    sinks_drop(zone);
+    zone->number = number;
+}
+
+static void new_answered(struct sh_own_zone *zone, enum shoal_err err,
+                         const struct sh_zone_answer *answer)
+{
+    if (!err && answer->is_there) {
+        record_set(zone, &answer->zone);
+    } else if (err == SHOAL_ECANCELED || err == SHOAL_EEXIST) {
+        number_set(zone, answer->last);
+        zone->op_again_ns = 0;
+    } else if (err == SHOAL_ENONODE) {
+        sinks_drop(zone); /* one of them is not up, as the superpeers see it */
+    }
+}
+
+static void change_answered(struct sh_own_zone *zone, enum shoal_err err,
+                            const struct sh_zone_answer *answer)
+{
+    struct sh_backup *backup = zone->backup;
+    bool is_own = answer->is_there && answer->zone.owner.v == own_nid(zone).v &&
+                  answer->zone.life == backup->config.cluster.life;
+    if ((!err || err == SHOAL_EDIFFERS) && is_own) {
+        zone->op_again_ns = 0;
+        record_set(zone, &answer->zone);
+    } else if (err == SHOAL_ENOTOWNER || (answer->is_there && !is_own)) {
+        sh_backup_fail(backup, SHOAL_EFENCED);
+    } else if (err == SHOAL_ENONODE && zone->copy) {
+        sh_sink_lose(zone->copy->sink, err);
+    } else {
+        SH_WARN("backup", "the superpeers refuse a change of a zone's record",
+                SH_U64("zone", zone->number), SH_ERR(err));
+        zone->op_again_ns = backup->now_ns + LOOK_NS;
+    }
+}
+
+static void on_answer(struct sh_zone_op *op, enum shoal_err err,
+                      const struct sh_zone_answer *answer)
+{
+    struct sh_record_op *asked = op->arg;
+    struct sh_own_zone *zone = asked->zone;
+    struct sh_backup *backup = zone->backup;
+    asked->is_busy = false;
+    zone->op = NULL;
+    zone->op_again_ns = backup->now_ns + AGAIN_NS;
+    if (err == SHOAL_ESTOPPED)
+        return;
+    if (err == SHOAL_EFENCED) {
+        sh_backup_fail(backup, err);
+    } else if (asked->kind == SH_RECORD_REMOVE) {
+        zone->is_removed = !err || err == SHOAL_ENONAME;
+        if (zone->is_removed) {
+            sinks_drop(zone);
+            sh_zone_dropped(backup, zone->number, SHOAL_OK);
+        } else {
+            if (answer && answer->is_there)
+                zone->record = answer->zone;
+            backup->zones.drop.phase = SH_DROP_TELLS; /* again */
+        }
+    } else if (answer && asked->kind == SH_RECORD_NEW) {
+        new_answered(zone, err, answer);
+    } else if (answer) {
+        change_answered(zone, err, answer);
+    }
+    sh_zones_tend(backup);
+}
+
+enum shoal_err sh_record_remove(struct sh_own_zone *zone)
+{
+    if (zone->op || zone->op_again_ns > zone->backup->now_ns)
+        return SHOAL_EAGAIN;
+    if (zone->copy)
+        sh_sink_drop(zone->copy->sink);
+    return record_ask(zone, SH_RECORD_REMOVE, &zone->record) ? SHOAL_OK : SHOAL_EAGAIN;
+}
+
+/* --- The record of a new zone ------------------------------------------------------------------ */
+
+/* Adds the own disk as a backup of the zone. */
+static struct sh_sink *home_add(struct sh_own_zone *zone)
+{
+    if (zone->log || !has_home(zone->backup))
+        return NULL;
+    struct sh_sink *sink = sh_sink_home_add(zone);
+    if (sink && sh_zone_log_add(zone, sink->cursor.kept.number)) {
+        sh_sink_drop(sink);
+        sink = NULL;
+    }
+    return sink;
+}
+
+static void backup_put(struct sh_zone *record, const struct sh_sink *sink)
+{
+    record->backups[record->count++] = (struct sh_zone_backup){sink->nid, sink->disk};
+}
+
+static void new_ask(struct sh_own_zone *zone, uint64_t now_ns)
+{
+    const struct sh_backup_config *config = &zone->backup->config;
+    struct sh_zone_backup chosen[SH_ZONE_BACKUPS_MAX];
+    struct sh_zone record = {.id = sh_zone_id(config->nid, zone->number),
+                             .owner = config->nid,
+                             .life = config->cluster.life,
+                             .incarnation = 1,
+                             .version = 1,
+                             .wanted = config->cluster.replicas};
+    sinks_drop(zone);
+    unsigned count = sh_backup_choose(zone, config->cluster.replicas, now_ns, chosen);
+    for (unsigned i = 0; i < count; i++) {
+        struct sh_sink *sink = sh_sink_add(zone, chosen[i].nid, chosen[i].disk);
+        SH_ASSERT(sink);
+    }
+    if (!count)
+        (void)home_add(zone);
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        if (zone->sinks[i].state == SH_SINK_NONE)
+            continue;
+        zone->sinks[i].counts = true;
+        backup_put(&record, &zone->sinks[i]);
+    }
+    if (!record_ask(zone, SH_RECORD_NEW, &record))
+        zone->op_again_ns = now_ns + AGAIN_NS;
+}
+
+/* --- What a record should say ------------------------------------------------------------------ */
+
+static struct sh_sink *sink_of(struct sh_own_zone *zone, const struct sh_zone_backup *backup)
+{
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        struct sh_sink *sink = &zone->sinks[i];
+        if (sink->state != SH_SINK_NONE && sink->nid.v == backup->nid.v &&
+            sink->disk == backup->disk)
+            return sink;
+    }
+    return NULL;
+}
+
+/* The own disk is a backup only where no other node is. */
+static void home_out(struct sh_own_zone *zone, struct sh_zone *wish)
+{
+    unsigned kept = 0;
+    if (wish->count < 2)
+        return;
+    for (unsigned i = 0; i < wish->count; i++) {
+        if (wish->backups[i].nid.v != own_nid(zone).v)
+            wish->backups[kept++] = wish->backups[i];
+    }
+    wish->count = (uint8_t)kept;
+}
+
+/* The first and last of the zone's chunks that this node has created. */
+static void bounds_set(struct sh_own_zone *zone, struct sh_zone *wish)
+{
+    struct sh_zone_claim claim;
+    wish->first.v = wish->last.v = 0;
+    for (size_t slot = 0; sh_zone_claim_get(zone, slot, &claim); slot++) {
+        if (claim.first > claim.last || claim.first >> 48 != own_nid(zone).v)
+            continue;
+        if (!wish->last.v || claim.first < wish->first.v)
+            wish->first.v = claim.first;
+        if (claim.last > wish->last.v)
+            wish->last.v = claim.last;
+    }
+}
+
+static struct sh_zone wish_of(struct sh_own_zone *zone)
+{
+    const struct sh_zone *record = &zone->record;
+    struct sh_zone wish = *record;
+    wish.count = 0;
+    for (unsigned i = 0; i < record->count; i++) {
+        const struct sh_sink *sink = sink_of(zone, &record->backups[i]);
+        if (sink && sink->is_recorded && sh_sink_is_well(sink))
+            backup_put(&wish, sink);
+    }
+    for (unsigned i = 0; i < SH_SINKS_MAX && wish.count < SH_ZONE_BACKUPS_MAX; i++) {
+        const struct sh_sink *sink = &zone->sinks[i];
+        if (sink->state != SH_SINK_NONE && has_joined(sink))
+            backup_put(&wish, sink);
+    }
+    home_out(zone, &wish);
+    if (!wish.count) {
+        /* Backups that failed may come back, and are the only ones that have what was acknowledged: they stay until another one has. */
+        wish.count = record->count;
+        for (unsigned i = 0; i < record->count; i++)
+            wish.backups[i] = record->backups[i];
+    }
+    if (atomic_load(&zone->is_concluded) && !(record->flags & SH_ZONE_CONCLUDED)) {
+        wish.flags |= SH_ZONE_CONCLUDED;
+        bounds_set(zone, &wish);
+    }
+    return wish;
+}
+
+/* --- Looking at a zone ------------------------------------------------------------------------- */
+
+static unsigned nodes_well(const struct sh_own_zone *zone)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++)
+        count += sh_sink_is_node(&zone->sinks[i]) && sh_sink_is_well(&zone->sinks[i]);
+    return count;
+}
+
+static bool has_failed(const struct sh_sink *sink)
+{
+    if (!sh_sink_is_node(sink) || sink->state == SH_SINK_LOST)
+        return false;
+    struct sh_backup *backup = sink->zone->backup;
+    const struct sh_backup_peer *peer = sh_backup_peer_find(backup, sink->nid);
+    return backup->peers.has_view && (!peer || !peer->is_up);
+}
+
+/* Backups that failed are given up where another one is well. Else they may come back, and go on as long as the backlog has
+ * what they lack. Returns when to look again. */
+static uint64_t failed_look(struct sh_own_zone *zone, uint64_t now_ns)
+{
+    unsigned well = 0, failed = 0;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        const struct sh_sink *sink = &zone->sinks[i];
+        failed += has_failed(sink);
+        well += sink->is_recorded && sh_sink_is_well(sink) && !has_failed(sink);
+    }
+    if (!failed)
+        return UINT64_MAX;
+    if (!well && !sh_backlog_is_half_full(&zone->backlog))
+        return now_ns + FAILED_NS;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        if (has_failed(&zone->sinks[i]))
+            sh_sink_lose(&zone->sinks[i], SHOAL_EFAILED);
+    }
+    return UINT64_MAX;
+}
+
+/* Attaches one more backup, and begins to copy the zone to it. Returns when to try again. */
+static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
+{
+    struct sh_zone_backup chosen[SH_ZONE_BACKUPS_MAX];
+    unsigned well = nodes_well(zone);
+    if (zone->copy)
+        return UINT64_MAX;
+    if (!sh_copy_is_free(zone->backup))
+        return now_ns + FAILED_NS;
+    struct sh_sink *sink = NULL;
+    if (well < zone->record.wanted && sh_backup_choose(zone, well + 1, now_ns, chosen)) {
+        /* Of the node's old replica, which goes when the new one begins, only the record says something now. */
+        struct sh_sink *old = sh_sink_find(zone, chosen[0].nid);
+        SH_ASSERT(!old || old->state == SH_SINK_LOST);
+        if (old)
+            sh_sink_forget(old);
+        sink = sh_sink_add(zone, chosen[0].nid, chosen[0].disk);
+    } else if (!well && !sh_sink_home(zone))
+        sink = home_add(zone);
+    if (!sink)
+        return now_ns + LOOK_NS;
+    sh_copy_begin(sink);
+    return sh_sink_tend(sink, now_ns);
+}
+
+/* What is neither in the record, nor asked to be, nor on its way there. */
+static void strangers_drop(struct sh_own_zone *zone)
+{
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        struct sh_sink *sink = &zone->sinks[i];
+        if (sink->state == SH_SINK_LOST && !sink->is_recorded)
+            sh_sink_drop(sink);
+    }
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Sees to one zone; returns when to look at it again. */
+static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
+{
+    const struct sh_zone *record = &zone->record;
+    uint64_t due_ns = failed_look(zone, now_ns);
+    if (zone->is_removed)
+        return UINT64_MAX;
+    for (unsigned i = 0; i < SH_SINKS_MAX && record->version; i++)
+        due_ns = least(due_ns, sh_sink_tend(&zone->sinks[i], now_ns));
+    if (zone->op)
+        return due_ns;
+    if (zone->op_again_ns > now_ns)
+        return least(due_ns, zone->op_again_ns);
+    if (!record->version) {
+        new_ask(zone, now_ns);
+        return zone->op ? due_ns : zone->op_again_ns;
+    }
+    strangers_drop(zone);
+    const struct sh_zone wish = wish_of(zone);
+    if (!sh_zone_is_same(&wish, record)) {
+        if (!record_ask(zone, SH_RECORD_CHANGE, &wish))
+            due_ns = least(due_ns, now_ns + FAILED_NS);
+        return due_ns;
+    }
+    if (zone->copy && has_joined(zone->copy->sink)) {
+        const struct sh_zone as_it_is = *record; /* it names the backup already */
+        record_set(zone, &as_it_is);
+    }
+    return nodes_well(zone) < record->wanted ? least(due_ns, add_one(zone, now_ns)) : due_ns;
+}
+
+/* --- The spare zone ---------------------------------------------------------------------------- */
+
+/* Whether it is open wherever it is to be. */
+static bool is_made(const struct sh_own_zone *zone)
+{
+    if (!zone->record.version || zone->op || zone->copy)
+        return false;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        enum sh_sink_state state = zone->sinks[i].state;
+        if (state == SH_SINK_CLOSED || state == SH_SINK_OPENING || state == SH_SINK_CLOSING)
+            return false;
+    }
+    return true;
+}
+
+static unsigned make_step(struct sh_backup *backup, uint64_t now_ns)
+{
+    struct sh_own_zones *zones = &backup->zones;
+    struct sh_own_zone *zone = backup->making;
+    if (zones->spare)
+        return 0;
+    if (!zone) {
+        if (now_ns < backup->zone_again_ns || !sh_backup_peers_are_known(backup))
+            return 0;
+        uint64_t number = sh_zones_next(zones);
+        enum shoal_err err = sh_zone_new(backup, number ? number : 1, 1, &zone);
+        backup->zone_again_ns = err ? now_ns + LOOK_NS : 0;
+        atomic_store(&backup->no_zone, err);
+        if (err)
+            return 0;
+        backup->making = zone;
+    }
+    uint64_t due_ns = zone_tend(zone, now_ns);
+    if (!is_made(zone)) {
+        backup->zone_again_ns = due_ns == UINT64_MAX ? 0 : due_ns;
+        return 0;
+    }
+    sh_zone_enter(zone);
+    backup->making = NULL;
+    backup->zone_again_ns = 0;
+    sh_lock_take(&zones->lock);
+    zones->spare = zone;
+    sh_lock_release(&zones->lock);
+    sh_waits_room(backup);
+    sh_zones_tend(backup);
+    return 1;
+}
+
+/* --- The step ---------------------------------------------------------------------------------- */
+
+void sh_zones_tend(struct sh_backup *backup)
+{
+    backup->tend_left = sh_zones_places(&backup->zones);
+    backup->config.wake(backup->config.arg);
+}
+
+static unsigned tend_step(struct sh_backup *backup, uint64_t now_ns)
+{
+    struct sh_own_zones *zones = &backup->zones;
+    uint64_t places = sh_zones_places(zones);
+    unsigned looked = 0;
+    if (now_ns >= backup->tend_ns && !backup->tend_left)
+        backup->tend_left = places;
+    if (!places)
+        backup->tend_ns = UINT64_MAX;
+    if (!backup->tend_left)
+        return 0;
+    /* A round that begins anew in the middle of another is over when it has seen all from there on. */
+    if (backup->tend_left >= places)
+        backup->tend_ns = UINT64_MAX;
+    for (; backup->tend_left && looked < ZONES_A_STEP; backup->tend_left--) {
+        struct sh_own_zone *zone = zones->all[backup->tend_at++ % places];
+        if (!zone || (zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES))
+            continue;
+        backup->tend_ns = least(backup->tend_ns, zone_tend(zone, now_ns));
+        looked++;
+    }
+    return looked;
+}
+
+unsigned sh_records_step(struct sh_backup *backup, uint64_t now_ns)
+{
+    unsigned work = make_step(backup, now_ns);
+    return work + tend_step(backup, now_ns);
+}

@@ -1,0 +1,304 @@
+/* An owner's side of replication, in simulated worlds, with a superpeer that keeps records as real ones do, and backups that keep their
+ * replicas as models, and make trouble. At each acknowledgement all recorded backups must have what was acknowledged.
+ *
+ * SHOAL_TEST_SEEDS: how many random runs (default 3). SHOAL_TEST_SEED: the first of them (default: random; printed). */
+#include "tests/backup_owner_int.h"
+#include "tests/seed_int.h"
+
+static struct owner owner;
+
+static const struct sh_world_config calm = {.seed = 7,
+                                            .wire = {.delay_ns_min = 20000,
+                                                     .delay_ns_max = 200000,
+                                                     .window_bytes_min = 1 << 16,
+                                                     .window_bytes_max = 1 << 18}};
+
+static void write_for(uint64_t ns)
+{
+    owner.is_quiet = false;
+    owner_pass(&owner, ns);
+    owner.is_quiet = true;
+}
+
+/* Three backups, and nothing goes wrong. */
+static void writes_reach_all_backups(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 3, 3, 3);
+    owner.is_checking = true;
+    write_for(1500 * FAKE_MS);
+    owner_settle(&owner);
+    struct sh_backup_status status = owner_status(&owner);
+    assert_true(owner.acknowledged > 300 && owner.checks > 300);
+    assert_true(status.zones > 3 && !status.under_replicated && !status.bare && !status.trouble);
+    assert_int_equal(status.copies_done, 0);
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(owner.backups[i].messages > 100 && !owner.backups[i].alone);
+    owner_close(&owner);
+}
+
+/* A backup's process is gone, and the view says so, or does not yet. */
+static void backup_fail(unsigned i, bool is_seen)
+{
+    if (owner.backups[i].msg)
+        sh_world_crash(owner.world, 2 + i);
+    if (is_seen && !owner.are_failed[i]) {
+        owner.are_failed[i] = true;
+        owner_view(&owner);
+    }
+}
+
+/* It is there again, in another life, with what its disk had. */
+static void backup_return(unsigned i)
+{
+    if (!owner.backups[i].msg) {
+        owner.backups[i].life += UINT64_C(1) << 32;
+        sh_world_restart(owner.world, 2 + i);
+    }
+    owner.are_failed[i] = false;
+    owner_view(&owner);
+}
+
+/* A backup that fails is replaced: the new one gets what was written before, the record says so, and the old one counts no more. */
+static void failed_backup_replace(uint64_t seed)
+{
+    struct sh_world_config config = calm;
+    config.seed = seed;
+    owner_open(&owner, &config, 4, 4, 3);
+    owner.is_checking = true;
+    write_for(600 * FAKE_MS);
+    backup_fail(1, true);
+    write_for(600 * FAKE_MS);
+    owner_settle(&owner);
+    struct sh_backup_status status = owner_status(&owner);
+    assert_true(status.copies_done > 2 && status.copied_bytes > 10000);
+    assert_int_equal(status.under_replicated, 0);
+    backup_return(1);
+    backup_fail(2, true);
+    write_for(600 * FAKE_MS);
+    owner_settle(&owner);
+    assert_true(owner_status(&owner).copies_done > status.copies_done);
+    owner_close(&owner);
+}
+
+static void a_failed_backup_is_replaced(void **state)
+{
+    (void)state;
+    /* In these a chunk moves to another zone while its old one is copied. */
+    for (uint64_t seed = 2; seed <= 4; seed++)
+        failed_backup_replace(seed);
+}
+
+/* A lost connection costs what was on its way, and nothing else. */
+static void a_lost_connection_goes_on(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 3, 3, 3);
+    owner.is_checking = true;
+    for (unsigned i = 0; i < 40; i++) {
+        write_for(20 * FAKE_MS);
+        sh_world_cut(owner.world, 1, 2 + i % 3);
+    }
+    owner_settle(&owner);
+    assert_int_equal(owner_status(&owner).copies_done, 0);
+    assert_true(owner.backups[0].opens > owner.backups[0].anews + 5);
+    owner_close(&owner);
+}
+
+/* A backup that starts again goes on where its disk ends, if the owner still has what is missing; else it is copied to anew. */
+static void a_backup_that_starts_again_goes_on(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 3, 3, 3);
+    owner.is_checking = true;
+    write_for(300 * FAKE_MS);
+    owner_settle(&owner);
+    backup_fail(0, false);
+    write_for(10 * FAKE_MS); /* these wait for it */
+    backup_return(0);
+    owner_settle(&owner);
+    assert_int_equal(owner_status(&owner).copies_done, 0);
+    write_for(100 * FAKE_MS);
+    backup_fail(1, false); /* what it has acknowledged, and not synced, is lost */
+    backup_return(1);
+    write_for(100 * FAKE_MS);
+    owner_settle(&owner);
+    assert_true(owner_status(&owner).copies_done > 0);
+    owner_close(&owner);
+}
+
+/* Zones with too few backups get the others when nodes join; without any, only async writes are taken. */
+static void nodes_that_join_complete_zones(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 3, 0, 3);
+    owner.is_checking = true;
+    write_for(300 * FAKE_MS);
+    owner_pass(&owner, 100 * FAKE_MS);
+    struct sh_backup_status status = owner_status(&owner);
+    assert_true(owner.refused_bare > 20 && owner.changes > 10 && !owner.acknowledged);
+    assert_true(status.zones > 0 && status.bare == status.zones && status.under_replicated);
+    owner.are_failed[0] = false;
+    owner_view(&owner);
+    owner_pass(&owner, 3000 * FAKE_MS);
+    assert_int_equal(owner_status(&owner).bare, 0);
+    unsigned refused = owner.refused_bare;
+    write_for(200 * FAKE_MS);
+    owner_pass(&owner, 100 * FAKE_MS);
+    assert_true(owner.acknowledged > 20 && owner.refused_bare == refused);
+    assert_true(owner_status(&owner).under_replicated > 0);
+    owner.are_failed[1] = owner.are_failed[2] = false;
+    owner_view(&owner);
+    write_for(200 * FAKE_MS);
+    owner_settle(&owner);
+    owner_close(&owner);
+}
+
+/* A node without peers has its own disk as the backup, until there are others. */
+static void the_own_disk_is_replaced(void **state)
+{
+    (void)state;
+    owner.has_home = true;
+    owner_open(&owner, &calm, 2, 0, 2);
+    owner.is_checking = true;
+    write_for(400 * FAKE_MS);
+    owner_pass(&owner, 200 * FAKE_MS);
+    struct sh_zone_state zone;
+    assert_true(owner.acknowledged > 50 && !owner.refused_bare);
+    assert_true(sh_backup_zone_state(owner.backup, 0, &zone));
+    assert_true(zone.count == 1 && zone.backups[0].state == SH_SINK_HOME);
+    assert_true(zone.backups[0].is_recorded && zone.backups[0].disk == FAKE_HOME_DISK);
+    owner.are_failed[0] = owner.are_failed[1] = false;
+    owner_view(&owner);
+    write_for(400 * FAKE_MS);
+    owner_settle(&owner);
+    assert_true(owner.checks > 10);
+    /* And back, when all of them fail: the zones that the log had were dropped there. */
+    backup_fail(0, true);
+    backup_fail(1, true);
+    owner_pass(&owner, 1000 * FAKE_MS);
+    unsigned acknowledged = owner.acknowledged;
+    write_for(2000 * FAKE_MS);
+    owner_pass(&owner, 1000 * FAKE_MS);
+    assert_true(owner.acknowledged > acknowledged);
+    owner_close(&owner);
+    owner.has_home = false;
+}
+
+/* A life that the superpeers have declared over changes nothing any more. */
+static void a_life_that_is_over_is_told_so(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 4, 4, 3);
+    write_for(200 * FAKE_MS);
+    owner.superpeer.is_fencing = true;
+    backup_fail(0, true);
+    write_for(500 * FAKE_MS);
+    assert_int_equal(owner_status(&owner).trouble, SHOAL_EFENCED);
+    owner_close(&owner);
+}
+
+/* --- At random --------------------------------------------------------------------------------- */
+
+static unsigned backups_up(void)
+{
+    unsigned up = 0;
+    for (unsigned i = 0; i < owner.backups_count; i++)
+        up += owner.backups[i].msg && !owner.are_failed[i];
+    return up;
+}
+
+static void trouble_make(void)
+{
+    unsigned i = owner_draw(&owner, owner.backups_count);
+    struct fake_backup *backup = &owner.backups[i];
+    switch (owner_draw(&owner, 8)) {
+    case 0:
+    case 1:
+        sh_world_cut(owner.world, 1, owner_draw(&owner, 2 + owner.backups_count));
+        break;
+    case 2:
+    case 3:
+        if (backups_up() > 1)
+            backup_fail(i, owner_draw(&owner, 2));
+        break;
+    case 4:
+    case 5:
+        backup_return(i);
+        break;
+    case 6:
+        if (sh_world_is_paused(owner.world, 2 + i))
+            sh_world_resume(owner.world, 2 + i);
+        else if (backup->msg)
+            sh_world_pause(owner.world, 2 + i);
+        break;
+    case 7:
+        backup->full_ppm = owner_draw(&owner, 4) ? 0 : 20000;
+        backup->gone_ppm = owner_draw(&owner, 4) ? 0 : 20000;
+        backup->lost_ppm = owner_draw(&owner, 8) ? 0 : 2000;
+        backup->busy_ppm = owner_draw(&owner, 3) ? 0 : 300000;
+        backup->mute_ppm = owner_draw(&owner, 4) ? 0 : 100000;
+        break;
+    }
+    owner.superpeer.lost_ppm = owner_draw(&owner, 4) ? 0 : 200000;
+    owner.superpeer.refused_ppm = owner_draw(&owner, 4) ? 0 : 200000;
+}
+
+static void trouble_end(void)
+{
+    for (unsigned i = 0; i < owner.backups_count; i++) {
+        struct fake_backup *backup = &owner.backups[i];
+        backup->full_ppm = backup->gone_ppm = backup->lost_ppm = 0;
+        backup->busy_ppm = backup->mute_ppm = 0;
+        if (sh_world_is_paused(owner.world, 2 + i))
+            sh_world_resume(owner.world, 2 + i);
+        backup_return(i);
+    }
+    owner.superpeer.lost_ppm = owner.superpeer.refused_ppm = 0;
+}
+
+static void run_seed(uint64_t seed, uint64_t at)
+{
+    struct sh_world_config config = {.seed = seed,
+                                     .wire = {.delay_ns_min = 10000,
+                                              .delay_ns_max = at % 2 ? 200000 : 3000000,
+                                              .piece_ppm = 20000,
+                                              .lost_ns_max = 5 * FAKE_MS,
+                                              .window_bytes_min = 1 << 15,
+                                              .window_bytes_max = 1 << 18}};
+    unsigned backups = 3 + (unsigned)(seed % 3);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    owner_open(&owner, &config, backups, backups, (uint8_t)(1 + seed / 3 % 3));
+    owner.is_checking = true;
+    owner.checks_one_in = 4;
+    for (unsigned i = 0; i < 30; i++) {
+        write_for(owner_draw(&owner, 60) * FAKE_MS);
+        trouble_make();
+    }
+    trouble_end();
+    write_for(100 * FAKE_MS);
+    owner_settle(&owner);
+    owner_close(&owner);
+}
+
+static void random_runs_lose_nothing(void **state)
+{
+    (void)state;
+    test_fresh_seeds(3, run_seed);
+}
+
+int main(void)
+{
+    test_logs_set();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_reach_all_backups),
+        cmocka_unit_test(a_failed_backup_is_replaced),
+        cmocka_unit_test(a_lost_connection_goes_on),
+        cmocka_unit_test(a_backup_that_starts_again_goes_on),
+        cmocka_unit_test(nodes_that_join_complete_zones),
+        cmocka_unit_test(the_own_disk_is_replaced),
+        cmocka_unit_test(a_life_that_is_over_is_told_so),
+        cmocka_unit_test(random_runs_lose_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
