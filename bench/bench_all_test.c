@@ -185,12 +185,12 @@ static void puts_are_logged_at_each_level(void **state)
         sh_json_free(row);
     }
     free(text);
-    assert_int_equal(bench("kv --case add --durability async --replicas 1 --nodes 2 --count 500"
+    assert_int_equal(bench("kv --case add --durability durable --replicas 3 --count 500"
                            " --seconds 0.02 --runs 1 --json",
                            &text),
                      0);
-    assert_int_equal(rows_check(text, "kv"), 1);
-    row_has(text, "nodes", 2);
+    assert_int_equal(rows_check(text, "kv"), 2);
+    row_has(text, "nodes", 4);
     free(text);
 }
 

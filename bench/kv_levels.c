@@ -106,7 +106,7 @@ static void bare_shape(const struct bare *bare, struct sh_rounds_shape *shape_ou
         .request_bytes = flags->size + 30,
         .answer_bytes = 22,
         .append_bytes = 64,
-        .entry_bytes = flags->size + 22,
+        .entry_bytes = flags->size + 14,
         .confirm_bytes = 60,
         .written_bytes = flags->size,
         .outstanding_max = flags->outstanding,

@@ -93,6 +93,9 @@ static enum shoal_err peer_run(const struct server *server, const char *superpee
         {"park_ns", peer_park(server->placement)},
         {"data_dir", folder_of(server, folder, sizeof folder)},
         {"replicas", is_logged ? replicas : NULL},
+        {"replicas_at", !is_logged                 ? NULL
+                        : server->shape->nodes > 1 ? "peers"
+                                                   : "self"},
         {"zone_bytes", is_logged ? zone : NULL},
     };
     return sh_server_node_run(settings, sizeof settings / sizeof *settings, node_out);
