@@ -204,8 +204,11 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     if (!err && zone->epoch_seen >= SH_REPLOG_EPOCH_MAX)
         return SHOAL_EFULL;
     uint32_t slots_max = sh_replog_slots_for(log->head.slot_bytes, config->bytes_max);
-    if (!err && slots_of_others(log, zone) + slots_max + SH_REPLOG_SPARE_SLOTS > log->head.slots)
+    uint64_t slots = slots_of_others(log, zone) + slots_max + SH_REPLOG_SPARE_SLOTS;
+    if (!err && slots > log->head.slots)
         return SHOAL_ENOSPC;
+    if (!err)
+        err = sh_replog_room_check(log, slots);
     if (!err && zone->is_loaded && config->first != zone->end)
         return SHOAL_EINVAL;
     if (!err)
@@ -338,7 +341,8 @@ static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t stored)
         return err;
     if (!sh_replog_slots_have_room(zone)) {
         sh_replog_clean_if_full(zone);
-        return sh_replog_may_gain(zone) ? SHOAL_EAGAIN : SHOAL_ENOSPC;
+        bool may_have = sh_replog_slots_may_have_room(zone) || sh_replog_may_gain(zone);
+        return may_have ? SHOAL_EAGAIN : SHOAL_ENOSPC;
     }
     return sh_replog_batch_begin(zone, SH_SLOT_ENTRIES, &zone->filling);
 }
@@ -447,6 +451,12 @@ static void write_assert(const struct sh_replog_write *write)
     SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
 }
 
+/* While the disk is full the cleaner needs half of the memory. */
+static bool leaves_to_cleaner(const struct sh_replog *log)
+{
+    return log->room.is_full && sh_blocks_used(log->blocks) > log->config.buffer_bytes / 2;
+}
+
 enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
 {
     struct sh_replog *log = zone->log;
@@ -468,7 +478,7 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
         return SHOAL_EINVAL;
     if (zone->is_dropping)
         return SHOAL_EBUSY;
-    if (zone->is_ending)
+    if (zone->is_ending || leaves_to_cleaner(log))
         return SHOAL_EAGAIN;
     enum shoal_err err = zone->is_abandoning ? sh_replog_life_end(zone) : batch_for(zone, stored);
     if (!err)
@@ -515,6 +525,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     if (log->seconds < seconds)
         log->seconds = seconds;
     unsigned work = sh_disk_poll(log->config.disk, false);
+    work += sh_replog_room_step(log);
     work += sh_replog_epochs_step(log);
     work += sh_replog_relieve(log);
     work += sh_replog_drops_step(log); /* its mark goes before what else may be packed */
@@ -544,6 +555,8 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     uint64_t sync_patience_ns = log->is_sync_wanted ? 0 : log->config.linger_ns;
     if (sh_replog_packs_wait(log) && log->unsynced_ns + sync_patience_ns < due)
         due = log->unsynced_ns + sync_patience_ns;
+    uint64_t room_due_ns = sh_replog_room_due_ns(log);
+    due = room_due_ns < due ? room_due_ns : due;
     /* Where the last step could not do what is due, the log waits for the disk, which wakes its owner, or for room. */
     if (due > log->now_ns || !log->has_idled)
         return due;
@@ -555,5 +568,11 @@ void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *
     *status_out = log->status;
     status_out->buffer_used = sh_blocks_used(log->blocks);
     status_out->slots = log->slots.count;
-    status_out->slots_free = log->slots.free_count;
+    status_out->slots_free = log->slots.free_count + log->slots.bare_count;
+    status_out->slots_free += log->room.allocating + log->room.discarding;
+    status_out->slots_reserved = log->slots.free_count;
+    status_out->is_full = log->room.is_full;
+    status_out->refused = log->room.refused;
+    if (sh_disk_space(log->config.disk, &status_out->disk_bytes, &status_out->disk_free))
+        status_out->disk_bytes = status_out->disk_free = 0;
 }

@@ -28,6 +28,7 @@
 #include "log/version_log.h"
 
 #define BEGIN_PERCENT 80              /* of the slots that a zone's writes may have */
+#define FULL_PERCENT 30               /* of those, while the disk is full */
 #define EACH_STEP 2000                /* entries or tuples */
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
 #define SLOTS_EACH 8                  /* cleaned for one load of the versions */
@@ -105,7 +106,8 @@ void sh_replog_clean_if_full(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
     uint64_t most = zone->slots_max - SH_REPLOG_SPARE_ZONE_SLOTS;
-    bool is_full = (uint64_t)zone->slots.count * 100 >= most * BEGIN_PERCENT;
+    unsigned percent = log->room.is_full ? FULL_PERCENT : BEGIN_PERCENT;
+    bool is_full = (uint64_t)zone->slots.count * 100 >= most * percent;
     if (!is_full || !zone->versions || sh_replog_is_cleaned(zone) || is_solid(zone) ||
         log->now_ns < zone->clean_again_ns)
         return;
@@ -205,7 +207,9 @@ static enum shoal_err compaction_choose(struct sh_replog_clean *clean)
         return SHOAL_ENOMEM;
     for (unsigned i = 0; i < clean->count; i++)
         count += slots[clean->slots[i]].kind == SH_SLOT_VERSIONS;
-    bool has_room = zone->log->slots.free_count > zone->compacted + 2;
+    const struct sh_replog *log = zone->log;
+    uint32_t left = log->slots.free_count + (log->room.is_full ? 0 : log->slots.bare_count);
+    bool has_room = left > zone->compacted + 2;
     if (count < COMPACT_MIN + 2 * zone->compacted || !has_room)
         return SHOAL_OK;
     for (unsigned i = 0; i < clean->count; i++) {
@@ -560,6 +564,8 @@ static unsigned settle_begin(struct sh_replog_clean *clean)
 {
     if (clean->survivors) {
         enum shoal_err err = survivors_go(clean);
+        if (err == SHOAL_EAGAIN)
+            return 0;
         if (err) {
             clean->err = err;
             return 1;
@@ -623,6 +629,11 @@ static bool record_some(struct sh_replog_clean *clean, const struct sh_replog_li
     clean->survivors->lives = lives;
     clean->survivors->lives_count = count;
     enum shoal_err err = survivors_go(clean);
+    if (err == SHOAL_EAGAIN) { /* the disk has no room yet: it is made anew */
+        sh_replog_batch_free(clean->survivors);
+        clean->survivors = NULL;
+        return false;
+    }
     if (err)
         clean->err = err;
     return true;

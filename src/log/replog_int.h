@@ -59,6 +59,7 @@ struct sh_replog_batch {
     struct sh_chain_walk walk;
     uint8_t *slot_head; /* is written as well; NULL: it is there */
     unsigned ops;       /* in flight */
+    bool is_refused;    /* the disk was full: all of it is written again */
     bool is_begun, is_submitted, is_handed, is_durable;
     bool is_cleaners;
     /* Called instead of counting sequence numbers when it is durable; it frees the batch. NULL: it is one of appends. */
@@ -178,6 +179,19 @@ struct sh_replog_packed {
 };
 #define SH_REPLOG_PACKED_MAX (SH_REPLOG_PACK_BYTES / 128)
 
+/* Room on the disk (replog_room.c). */
+struct sh_replog_room {
+    bool has_no_allocate, has_no_discard; /* the disk has no such operation */
+    bool is_raw;                          /* the log's file is all of the disk */
+    bool
+        is_full; /* the last reservation, or a write, found no room; again_ns: when the next is tried */
+    uint64_t again_ns, excess_ns, trim_ns;
+    uint64_t refused;
+    unsigned allocating, discarding; /* operations in flight */
+    uint32_t
+        trimmed; /* bare slots that were passed over since the last one that may have had room */
+};
+
 struct sh_replog {
     struct sh_replog_config config;
     struct sh_log_file head;
@@ -233,6 +247,7 @@ struct sh_replog {
     /* Packs before that are handed; covered by a sync that has begun; on the disk. In such blocks. */
     uint64_t packs_handed, packs_syncing, packs_synced;
     uint32_t lap;
+    struct sh_replog_room room;
     struct sh_replog_status status;
 };
 
@@ -269,7 +284,7 @@ void sh_replog_batch_free(struct sh_replog_batch *batch);
 
 /* --- The way to slots (replog_slots.c) --------------------------------------------------------- */
 
-/* The batch that is being filled has got a slot, and is on its way there. ENOSPC: it stays. */
+/* The batch that is being filled has got a slot, and is on its way there. ENOSPC: it stays; EAGAIN: until the disk has room. */
 enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch);
 /* The same of one that has no sequence numbers: of versions, or of the cleaner's. */
 enum shoal_err sh_replog_other_ready(struct sh_replog_batch *batch);
@@ -279,8 +294,29 @@ unsigned sh_replog_slots_write(struct sh_replog *log);
 unsigned sh_replog_sync_begin(struct sh_replog *log);
 /* Whether another batch of entries will have a place, however large it becomes. */
 bool sh_replog_slots_have_room(const struct sh_replog_zone *zone);
+/* Else: whether it will have one once another slot has its room on the disk. */
+bool sh_replog_slots_may_have_room(const struct sh_replog_zone *zone);
 /* Whether another batch should go its way. */
 bool sh_replog_slots_have_time(const struct sh_replog *log);
+
+/* --- Room on the disk (replog_room.c) ----------------------------------------------------------- */
+
+/* Slots that are not in use are bare; some get their room. ENOSPC: a raw disk is too small; EIO. */
+SHOAL_NODISCARD enum shoal_err sh_replog_room_open(struct sh_replog *log);
+/* Waits until so many slots are free, or the disk has no more room. EIO. */
+SHOAL_NODISCARD enum shoal_err sh_replog_room_wait(struct sh_replog *log, uint32_t count);
+/* Whether the disk has room for so many slots that are in use, or may be, beside its reserve. ENOSPC; EIO. */
+SHOAL_NODISCARD enum shoal_err sh_replog_room_check(const struct sh_replog *log, uint64_t slots);
+/* A reservation, or a write, found the disk full; or it found room. */
+void sh_replog_room_lacks(struct sh_replog *log);
+void sh_replog_room_found(struct sh_replog *log);
+/* Whether bare slots may become free. */
+static inline bool sh_replog_room_may_come(const struct sh_replog *log)
+{
+    return log->slots.bare_count + log->room.allocating + log->room.discarding;
+}
+unsigned sh_replog_room_step(struct sh_replog *log);
+uint64_t sh_replog_room_due_ns(const struct sh_replog *log);
 
 /* --- Lives (replog_lives.c) -------------------------------------------------------------------- */
 

@@ -184,12 +184,19 @@ static enum shoal_err slots_read(struct sh_replog *log)
     }
     if (!err && log->marks.count)
         err = marks_zero(log);
-    if (!err)
-        sh_log_slots_begin(&log->slots);
-    return err;
+    return err ? err : sh_replog_room_open(log);
 }
 
 /* --- The primary log --------------------------------------------------------------------------- */
+
+/* Sends a batch, whose slot gets its room first if it has none. ENOSPC. */
+static enum shoal_err batch_go(struct sh_replog_batch *batch)
+{
+    enum shoal_err err = sh_replog_room_wait(batch->zone->log, 1);
+    if (!err)
+        err = sh_replog_batch_ready(batch);
+    return err == SHOAL_EAGAIN ? SHOAL_ENOSPC : err;
+}
 
 /* Sends what is being filled, the oldest first, and waits until there is room again. Of a zone, or of all: NULL. */
 static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone)
@@ -197,9 +204,9 @@ static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone
     enum shoal_err err = SHOAL_OK;
     struct sh_replog_batch *batch;
     if (zone && zone->filling && zone->filling->chain.bytes > SH_SPAN_HEAD_BYTES)
-        err = sh_replog_batch_ready(zone->filling);
+        err = batch_go(zone->filling);
     while (!err && !zone && (batch = log->fresh.first))
-        err = sh_replog_batch_ready(batch);
+        err = batch_go(batch);
     while (!err && (log->ready.count || log->writing || log->written.count || log->is_syncing)) {
         (void)sh_replog_slots_write(log);
         (void)sh_replog_sync_begin(log);
