@@ -47,6 +47,7 @@ struct test {
     /* The disk is full at times: others take what is left, and give it back. */
     bool fills;
     struct sh_prng full;
+    uint16_t epoch_max;          /* of an eon; 0: more than a test uses */
     uint32_t incarnation[ZONES]; /* but one; stamps tell whose write it was */
 };
 
@@ -55,7 +56,7 @@ struct test {
 
 static unsigned all_cleaned, all_compactions, all_full, all_marks, all_writes, all_kept, all_packs,
     all_batches, all_flushes, all_troubles, all_handed, all_taken, all_abandoned, all_drops,
-    all_drops_cut, all_refused, all_discards;
+    all_drops_cut, all_refused, all_discards, all_eons;
 
 static uint64_t now_of(const struct test *test)
 {
@@ -109,6 +110,7 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
     test->rig.config.durable = on_durable;
     test->rig.config.arg = test;
     test->rig.config.slots = 250;
+    test->rig.config.epoch_max = test->epoch_max;
     test->rig.config.slots_kept = test->fills ? 1 : 0; /* most that are free are discarded */
     test->rig.config.primary_blocks = 300;
     test->rig.config.batch_bytes = test->batch_bytes;
@@ -435,6 +437,7 @@ static void life_run(struct test *test, const struct sh_disk_faults *faults)
     all_troubles += sh_replog_trouble(test->rig.log) != SHOAL_OK;
     all_refused += (unsigned)status.refused;
     all_discards += (unsigned)status.discards;
+    all_eons += (unsigned)status.eons;
     if (sh_replog_trouble(test->rig.log) && !faults->write_err_ppm)
         fail_msg("seed %llu: a disk that is full has put the log out of service",
                  (unsigned long long)test->seed);
@@ -442,11 +445,12 @@ static void life_run(struct test *test, const struct sh_disk_faults *faults)
         all_writes += test->count[i];
 }
 
-static void run_as(uint64_t seed, bool has_drops, bool fills)
+static void run_as(uint64_t seed, bool has_drops, bool fills, uint16_t epoch_max)
 {
     static struct test test;
     memset(&test, 0, sizeof test);
     test.fills = fills;
+    test.epoch_max = epoch_max;
     test.full = sh_prng_make(seed ^ UINT64_C(1) << 62);
     test.has_drops = has_drops;
     test.drops = sh_prng_make(seed ^ UINT64_C(1) << 63);
@@ -458,6 +462,8 @@ static void run_as(uint64_t seed, bool has_drops, bool fills)
     test.batch_bytes = sh_prng_below(&prng, 2) ? 16 << 10 : 56 << 10;
     test.zone_bytes = sh_prng_below(&prng, 2) ? 6 * 65536 : 70 * 65536;
     test.versions_max = sh_prng_below(&prng, 2) ? 32 : 4096;
+    if (epoch_max)
+        test.versions_max = 16;
     test.prng = sh_prng_split(&prng);
     test.modes = sh_prng_make(~seed);
     test.syncs_later = sh_prng_below(&test.modes, 2);
@@ -485,7 +491,7 @@ static void run_as(uint64_t seed, bool has_drops, bool fills)
 
 static void run(uint64_t seed, bool has_drops)
 {
-    run_as(seed, has_drops, false);
+    run_as(seed, has_drops, false, 0);
 }
 
 static void run_seed(uint64_t seed, uint64_t at)
@@ -544,10 +550,33 @@ static void fixed_seeds_with_full_disks_hold(void **state)
     (void)state;
     unsigned writes = all_writes;
     for (uint64_t seed = 1; seed <= 30; seed++)
-        run_as(seed, false, true);
+        run_as(seed, false, true, 0);
     print_message("%u times no room, %u discards, %u writes\n", all_refused, all_discards,
                   all_writes - writes);
     assert_true(all_refused > 100 && all_discards > 100 && all_writes - writes > 10000);
+}
+
+#define EPOCHS 12 /* of an eon; those of a quarter are for starts */
+
+static void run_seed_with_eons(uint64_t seed, uint64_t at)
+{
+    run_as(seed, at % 2, false, EPOCHS);
+}
+
+/* Epochs are used up again and again: zones live through several eons, and nothing old passes for new. */
+static void fixed_seeds_with_eons_hold(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        run_seed_with_eons(seed, seed);
+    print_message("%u eons\n", all_eons);
+    assert_true(all_eons > 400);
+}
+
+static void fresh_seeds_with_eons_hold(void **state)
+{
+    (void)state;
+    test_fresh_seeds(20, run_seed_with_eons);
 }
 
 int main(void)
@@ -559,6 +588,8 @@ int main(void)
         cmocka_unit_test(fixed_seeds_with_drops_hold),
         cmocka_unit_test(fresh_seeds_with_drops_hold),
         cmocka_unit_test(fixed_seeds_with_full_disks_hold),
+        cmocka_unit_test(fixed_seeds_with_eons_hold),
+        cmocka_unit_test(fresh_seeds_with_eons_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

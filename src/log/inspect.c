@@ -273,8 +273,8 @@ static void versions_look(struct sh_inspect *inspect, struct sh_inspect_of *zone
     struct sh_version_reader reader;
     struct sh_version_tuple tuple;
     size_t at = 0;
-    while (sh_version_piece_next(bytes, &at, zone->seen.id,
-                                 sh_replog_flush_least(slot->head.incarnation), &reader)) {
+    while (sh_version_piece_next(bytes, &at, zone->seen.id, sh_replog_flush_least_in(&slot->head),
+                                 &reader)) {
         enum sh_version_got got;
         slot->spans++;
         slot->filled = SH_SLOT_HEAD_BYTES + (uint32_t)at;

@@ -56,10 +56,14 @@ static void on_read(struct sh_disk_op *done)
 }
 
 bool sh_replog_submit_read(struct sh_replog *log, uint64_t offset, uint8_t *into, size_t size,
-                           struct sh_replog_reading *reading)
+                           bool is_bulk, struct sh_replog_reading *reading)
 {
-    const struct sh_disk_op op = {
-        .kind = SH_DISK_READ, .offset = offset, .data = into, .size = size, .done = on_read};
+    const struct sh_disk_op op = {.kind = SH_DISK_READ,
+                                  .offset = offset,
+                                  .data = into,
+                                  .size = size,
+                                  .is_bulk = is_bulk,
+                                  .done = on_read};
     if (log->free_ops)
         log->free_ops->reading = reading;
     reading->count++;
@@ -190,7 +194,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
                                   struct sh_replog_zone **zone_out)
 {
     const struct sh_versions_config versions = {.slots_max = log->config.versions_max,
-                                                .number_max = SH_REPLOG_NUMBER_MAX};
+                                                .number_max = SH_REPLOG_EPOCH_NUMBER_MAX};
     struct sh_replog_zone *zone;
     enum shoal_err err =
         sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);
@@ -201,7 +205,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
         return SHOAL_EBUSY;
     if (!err && zone->is_dropped && config->incarnation <= zone->incarnation_seen)
         return SHOAL_EINVAL;
-    if (!err && zone->epoch_seen >= SH_REPLOG_EPOCH_MAX)
+    if (!err && sh_replog_epoch_in_eon(zone->epoch_seen) >= sh_replog_epoch_max(log))
         return SHOAL_EFULL;
     uint32_t slots_max = sh_replog_slots_for(log->head.slot_bytes, config->bytes_max);
     uint64_t slots = slots_of_others(log, zone) + slots_max + SH_REPLOG_SPARE_SLOTS;
@@ -212,7 +216,8 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     if (!err && zone->is_loaded && config->first != zone->end)
         return SHOAL_EINVAL;
     if (!err)
-        err = sh_replog_lives_add(&zone->lives, zone->epoch_seen + 1, config->first, config->first);
+        err = sh_replog_lives_add(&zone->lives, (uint16_t)(zone->epoch_seen + 1), config->first,
+                                  config->first);
     if (!err)
         err = sh_versions_create(&versions, &zone->versions);
     if (err)
@@ -231,6 +236,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     zone->slots_max = slots_max;
     if (zone->flushes < sh_replog_flush_least(config->incarnation))
         zone->flushes = sh_replog_flush_least(config->incarnation);
+    zone->flush_first = zone->flushes;
     zone->next_sequence = zone->handed = zone->durable = config->first;
     zone->wanted_handed = zone->wanted = config->first;
     zone->packed_handed = zone->packed_syncing = zone->packed_durable = config->first;
@@ -507,8 +513,6 @@ enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone)
         return SHOAL_EBUSY;
     if (!zone->chain_pieces)
         return SHOAL_OK;
-    if (zone->epoch == SH_REPLOG_EPOCH_MAX)
-        return SHOAL_EFULL;
     enum shoal_err err = sh_replog_lives_reserve(&zone->lives);
     if (err)
         return err;
@@ -542,8 +546,8 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
 {
     if (log->trouble)
         return UINT64_MAX;
-    uint64_t due = log->ready.count || log->pack_size || log->ending || log->load || log->clean ||
-                           log->to_clean || log->drops
+    uint64_t due = log->ready.count || log->pack_size || log->lap < log->lap_wanted ||
+                           log->ending || log->load || log->clean || log->to_clean || log->drops
                        ? log->now_ns
                        : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;

@@ -42,7 +42,8 @@ static void range_choose(struct sh_replog_load *load)
 static void learn(struct sh_replog_load *load, uint64_t first, uint64_t last,
                   struct sh_replog_version version, bool is_removal)
 {
-    enum shoal_err err = sh_currents_put(load->currents, first, last, version, is_removal);
+    enum shoal_err err = sh_currents_put(load->currents, first, last,
+                                         sh_replog_version_in(version, load->eon), is_removal);
     if (err == SHOAL_EFULL)
         load->has_no_room = true;
     else if (err)
@@ -118,7 +119,8 @@ static bool current_next(struct sh_replog_load *load, unsigned *work)
             continue;
         *work += sh_replog_entry_share(entry);
         if (!load->walk.is_void && !entry->is_removal &&
-            sh_currents_is_current(load->currents, chunk_of(entry), entry->version))
+            sh_currents_is_current(load->currents, chunk_of(entry),
+                                   sh_replog_version_in(entry->version, load->eon)))
             return true;
     }
 }

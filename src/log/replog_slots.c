@@ -51,6 +51,15 @@ static uint32_t slot_find(const struct sh_replog_batch *batch, uint32_t bytes)
                              sh_random64(&log->config.random), batch->begin.seconds);
 }
 
+/* Of which eons it is. */
+static void eons_note(struct sh_log_slot *slot, const struct sh_replog_batch *batch)
+{
+    for (unsigned i = 0; i < batch->lives_count; i++)
+        slot->lives_eons |= sh_replog_eon_bit(batch->lives[i].life);
+    if (!batch->lives)
+        slot->eons |= sh_replog_eon_bit(batch->life);
+}
+
 /* Gives the batch its place in the file. ENOSPC; EAGAIN: there is one once the disk has room. */
 static enum shoal_err place(struct sh_replog_batch *batch)
 {
@@ -65,6 +74,7 @@ static enum shoal_err place(struct sh_replog_batch *batch)
     batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
     slot->filled += bytes;
     slot->pending++;
+    eons_note(slot, batch);
     bool is_in_pieces =
         batch->zone->filling == batch &&
         (batch->zone->chain_pieces || batch->zone->is_abandoning); /* the next number's */
@@ -250,7 +260,8 @@ static uint8_t *slot_head_take(struct sh_replog *log, const struct sh_replog_bat
                                           .owner = batch->zone->owner,
                                           .kind = batch->kind,
                                           .incarnation = batch->zone->incarnation,
-                                          .seconds = log->slots.slots[batch->slot].since};
+                                          .seconds = log->slots.slots[batch->slot].since,
+                                          .flush_least = batch->zone->flush_first};
     sh_log_slot_put(&head, block);
     log->free_heads &= ~(1u << bit);
     return block;
@@ -278,6 +289,13 @@ static bool pieces_gather(struct sh_replog *log, const struct sh_replog_batch *b
     return op->pieces_count;
 }
 
+/* The cleaner's writes, as its reads, wait for what somebody waits for: packs, syncs, and batches of writes, as a full buffer waits for
+ * those. */
+static bool is_bulk(const struct sh_replog_batch *batch)
+{
+    return batch->is_cleaners && !batch->zone->log->room.is_full;
+}
+
 /* Hands over what the disk takes; true: all of it. */
 static bool submit(struct sh_replog *log, struct sh_replog_batch *batch)
 {
@@ -285,8 +303,10 @@ static bool submit(struct sh_replog *log, struct sh_replog_batch *batch)
         batch->slot_head = slot_head_take(log, batch);
     while (log->free_ops) {
         struct sh_chain_walk walk = batch->walk;
-        struct sh_disk_op op = {
-            .kind = SH_DISK_WRITE, .pieces = log->free_ops->pieces, .done = on_written};
+        struct sh_disk_op op = {.kind = SH_DISK_WRITE,
+                                .pieces = log->free_ops->pieces,
+                                .is_bulk = is_bulk(batch),
+                                .done = on_written};
         if (!pieces_gather(log, batch, &walk, &op))
             return true;
         batch->ops++;

@@ -86,6 +86,7 @@ void sh_log_slot_put(const struct sh_log_slot_head *head, uint8_t into[SH_SLOT_H
     into[34] = (uint8_t)head->kind;
     sh_store32(into + 36, head->incarnation);
     sh_store32(into + 40, head->seconds);
+    sh_store64(into + 48, head->flush_least);
     seal(into, SLOT_MAGIC);
 }
 
@@ -101,7 +102,8 @@ bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
                                           .owner = sh_load16(from + 32),
                                           .kind = (enum sh_log_slot_kind)from[34],
                                           .incarnation = sh_load32(from + 36),
-                                          .seconds = sh_load32(from + 40)};
+                                          .seconds = sh_load32(from + 40),
+                                          .flush_least = sh_load64(from + 48)};
     return true;
 }
 

@@ -7,7 +7,7 @@
  *          u32 slots, u32 blocks of the primary log, u64 file's number, zeros
  *   slot:  u32 magic, u32 CRC32C of the rest of the block's first 64 bytes
  *          u64 zone, u64 use, u64 file's number, u16 owner, u8 kind, u8 zero, u32 incarnation
- *          u32 seconds, zeros
+ *          u32 seconds, u32 zero, u64 least flush, zeros
  *
  * A slot holds entries or versions of one zone, in spans that begin behind the head. The numbers of the file and of each
  * use are drawn at random: a slot that is copied from elsewhere, or a former use of this one, is not taken for what
@@ -53,6 +53,8 @@ struct sh_log_slot_head {
     enum sh_log_slot_kind kind;
     uint32_t incarnation; /* of the zone */
     uint32_t seconds;     /* of the log's clock: each entry in it was current then, or came later */
+    uint64_t
+        flush_least; /* of versions: a flush with a lower number is what is left of a former use */
 };
 
 /* Writes the whole block. */

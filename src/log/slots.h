@@ -24,9 +24,11 @@ struct sh_log_slot {
     uint32_t filled; /* bytes, with the head */
     uint32_t
         since; /* second of the log's clock: each entry in it was current then, or came later */
-    uint32_t order;     /* of those that were taken, this process's count */
-    uint16_t pending;   /* batches that are not durable there yet */
-    uint8_t kind;       /* enum sh_log_slot_kind; 0: it is free, or bare */
+    uint32_t order;   /* of those that were taken, this process's count */
+    uint16_t pending; /* batches that are not durable there yet */
+    uint8_t kind;     /* enum sh_log_slot_kind; 0: it is free, or bare */
+    uint8_t eons : 2; /* of what it has, a bit each; and of lives that are only named there */
+    uint8_t lives_eons : 2;
     bool is_found : 1;  /* it has entries from an earlier process */
     bool is_closed : 1; /* nothing more is written to it */
     bool
