@@ -442,6 +442,8 @@ static enum shoal_err heads_read(struct sh_inspect *inspect)
                 tell(inspect, SH_INSPECT_HEAD, i, offset, 0);
             continue;
         }
+        if (sh_log_slot_is_half(inspect->slot))
+            tell(inspect, SH_INSPECT_HEAD, i, offset, head.zone);
         const struct sh_replog_dropped mark = {head.zone, head.incarnation, i};
         if (head.kind == SH_SLOT_DROPPED && sh_replog_marks_add(&inspect->marks, &mark))
             return SHOAL_ENOMEM;

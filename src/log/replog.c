@@ -120,6 +120,20 @@ struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id)
     return zone && !zone->is_dropped ? zone : NULL;
 }
 
+struct sh_replog_zone *sh_replog_slot_zone(struct sh_replog *log, uint32_t slot)
+{
+    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
+        for (struct sh_replog_zone *zone = log->buckets[i]; zone; zone = zone->next) {
+            uint32_t at = zone->slots.first;
+            while (at != SH_SLOT_NONE && at != slot)
+                at = log->slots.slots[at].next;
+            if (at == slot)
+                return zone;
+        }
+    }
+    return NULL;
+}
+
 uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone)
 {
     return zone->id;
@@ -209,7 +223,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
         return SHOAL_EFULL;
     uint32_t slots_max = sh_replog_slots_for(log->head.slot_bytes, config->bytes_max);
     uint64_t slots = slots_of_others(log, zone) + slots_max + SH_REPLOG_SPARE_SLOTS;
-    if (!err && slots > log->head.slots)
+    if (!err && slots > log->head.slots - log->slots.lost_count)
         return SHOAL_ENOSPC;
     if (!err)
         err = sh_replog_room_check(log, slots);
@@ -538,6 +552,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     work += sh_replog_sync_begin(log);
     work += sh_replog_load_step(log);
     work += sh_replog_clean_step(log);
+    work += sh_replog_scrub_step(log);
     log->has_idled = !work;
     return work;
 }
@@ -561,6 +576,8 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
         due = log->unsynced_ns + sync_patience_ns;
     uint64_t room_due_ns = sh_replog_room_due_ns(log);
     due = room_due_ns < due ? room_due_ns : due;
+    uint64_t scrub_due_ns = sh_replog_scrub_due_ns(log);
+    due = scrub_due_ns < due ? scrub_due_ns : due;
     /* Where the last step could not do what is due, the log waits for the disk, which wakes its owner, or for room. */
     if (due > log->now_ns || !log->has_idled)
         return due;
@@ -574,6 +591,7 @@ void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *
     status_out->slots = log->slots.count;
     status_out->slots_free = log->slots.free_count + log->slots.bare_count;
     status_out->slots_free += log->room.allocating + log->room.discarding;
+    status_out->slots_lost = log->slots.lost_count;
     status_out->slots_reserved = log->slots.free_count;
     status_out->is_full = log->room.is_full;
     status_out->refused = log->room.refused;

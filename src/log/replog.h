@@ -48,6 +48,11 @@ struct sh_replog_config {
     uint64_t reserve_bytes;
     /* Free slots that keep their room on the disk; others are discarded, in time. 0: 32. At least those that are reserved ahead. */
     uint32_t slots_kept;
+    /* Bytes of slots that the scrub reads a second, in the background; 0: there is none. It keeps memory for a slot. */
+    uint64_t scrub_bytes;
+    /* The scrub has found damage in that slot, at that offset of the file: the zone, which has ECORRUPT from now on when it is loaded, needs
+     * another replica. Called within sh_replog_step, once for a slot. zone NULL: it is not known. NULL: nothing is called. */
+    void (*damaged)(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
     uint16_t
         epoch_max; /* epochs of an eon, 8 at least; 0: 32767. For tests: an eon ends within seconds then */
     /* All of the zone's writes before that sequence number are handed, or durable. Called within sh_replog_step, handed first. NULL:
@@ -219,7 +224,10 @@ struct sh_replog_status {
     uint64_t
         eons; /* of zones, that ended: all of their epochs had been used, and each entry visited */
     uint64_t zones_dropped;
-    uint64_t damaged; /* slots that the cleaner found so; it leaves them, and their zones, alone */
+    uint64_t
+        damaged; /* slots that the cleaner or the scrub found so; the cleaner leaves them, and their zones, alone */
+    uint64_t scrub_bytes, scrub_passes; /* bytes of slots that were checked; times that all were */
+    uint32_t slots_lost; /* with damaged heads, found by the open: they are not used */
     uint32_t zones, slots, slots_free;
     uint32_t slots_reserved;            /* of slots_free: with room on the disk */
     uint64_t discards, discarded_bytes; /* of slots that were free; bytes */

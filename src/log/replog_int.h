@@ -113,6 +113,7 @@ struct sh_replog_zone {
     struct sh_replog_lives lives; /* that are known, this one too */
     uint64_t end;                 /* of a loaded one: the number before which all is there */
     bool is_damaged;              /* something that was on the disk can't be read */
+    bool has_lost;                /* a slot of it, by what is left there, has no head any more */
     struct sh_replog_damage damage;
     /* A chunk of which some pieces were appended, but not all. */
     uint64_t chain_chunk;
@@ -256,6 +257,7 @@ struct sh_replog {
     uint32_t lap;
     uint32_t lap_wanted; /* the ring goes on to that one, with nothing if need be */
     struct sh_replog_room room;
+    struct sh_replog_scrub *scrub; /* NULL: there is none */
     struct sh_replog_status status;
 };
 
@@ -418,6 +420,11 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
 /* That a walk over that slot of the zone has found damage. */
 void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
                            const struct sh_replog_walk *walk);
+
+/* The same, at that offset of the file. */
+void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
+/* Whose slot it is. */
+struct sh_replog_zone *sh_replog_slot_zone(struct sh_replog *log, uint32_t slot);
 
 /* --- Reading slots (replog_reader.c) ----------------------------------------------------------- */
 
@@ -591,6 +598,15 @@ static inline bool sh_replog_eon_is_old(const struct sh_replog_zone *zone,
 }
 /* Lives of the eon before are known no more, if no slot has entries or versions of it. */
 void sh_replog_eon_forget(struct sh_replog_zone *zone);
+
+/* --- The scrub (replog_scrub.c) ---------------------------------------------------------------- */
+
+/* If the config wants one. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_scrub_make(struct sh_replog *log);
+unsigned sh_replog_scrub_step(struct sh_replog *log);
+uint64_t sh_replog_scrub_due_ns(const struct sh_replog *log);
+/* No operation is in flight. NULL is allowed. */
+void sh_replog_scrub_free(struct sh_replog_scrub *scrub);
 
 /* --- The primary log (replog_primary.c) -------------------------------------------------------- */
 

@@ -220,7 +220,7 @@ static void settle(struct sh_replog_load *load)
     struct sh_replog_zone *zone = load->zone;
     load->end = zone->end = sh_replog_ranges_whole(&load->ranges, &load->zone->lives);
     zone->is_loaded = true;
-    zone->is_damaged = load->is_damaged;
+    zone->is_damaged = load->is_damaged || zone->has_lost;
     uint16_t eon = zone->lives.count ? sh_replog_lives_eon(&zone->lives)
                    : load->epochs[0] ? 0
                                      : sh_replog_eon_of(load->epochs[1]);

@@ -89,6 +89,13 @@ void sh_log_slots_find(struct sh_log_slots *slots, struct sh_log_slot_list *list
                              .is_closed = true});
 }
 
+void sh_log_slots_lose(struct sh_log_slots *slots, uint32_t slot)
+{
+    SH_ASSERT(slot < slots->count && !slots->slots[slot].kind);
+    slots->slots[slot].kind = SH_SLOT_LOST;
+    slots->lost_count++;
+}
+
 void sh_log_slots_begin(struct sh_log_slots *slots, uint64_t found_bytes)
 {
     for (uint32_t i = 0; i < slots->count; i++) {

@@ -15,6 +15,7 @@
 #include "log/slot.h"
 
 #define SH_SLOT_NONE UINT32_MAX
+#define SH_SLOT_LOST 0xff /* for a slot's kind: its head is damaged, and it is nobody's */
 
 struct sh_log_slot {
     uint64_t use;
@@ -30,6 +31,7 @@ struct sh_log_slot {
     uint8_t eons : 2; /* of what it has, a bit each; and of lives that are only named there */
     uint8_t lives_eons : 2;
     bool is_found : 1;  /* it has entries from an earlier process */
+    bool is_bad : 1;    /* the scrub has found damage there, and told */
     bool is_closed : 1; /* nothing more is written to it */
     bool
         may_have_room : 1; /* bare: an earlier process, or an allocation that failed, may have left some */
@@ -40,7 +42,8 @@ struct sh_log_slots {
     uint32_t count, bytes; /* bytes: of each, with the head */
     uint32_t free_first, free_last, free_count;
     uint32_t bare_first, bare_last, bare_count;
-    uint32_t taken; /* so far */
+    uint32_t lost_count; /* with damaged heads */
+    uint32_t taken;      /* so far */
 };
 
 /* A zone's. All zero but first = SH_SLOT_NONE: none. */
@@ -59,6 +62,8 @@ void sh_log_slots_find(struct sh_log_slots *slots, struct sh_log_slot_list *list
                        const struct sh_log_slot_head *head);
 
 /* found_bytes: of the file behind the beginning of slot 0; a slot that begins there may have room. */
+/* That slot's head is damaged: it is not used. */
+void sh_log_slots_lose(struct sh_log_slots *slots, uint32_t slot);
 void sh_log_slots_begin(struct sh_log_slots *slots, uint64_t found_bytes);
 
 /* Takes the slot that has been bare, or free, the longest, which then is in neither queue; SH_SLOT_NONE: there is none. */
