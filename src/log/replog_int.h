@@ -194,7 +194,8 @@ struct sh_replog_room {
         is_full; /* the last reservation, or a write, found no room; again_ns: when the next is tried */
     uint64_t again_ns, excess_ns, trim_ns;
     uint64_t refused;
-    unsigned allocating, discarding; /* operations in flight */
+    unsigned allocating, discarding; /* slots, by operations in flight */
+    uint32_t least, to_discard;      /* free slots since excess_ns was set; of these, how many go */
     uint32_t
         trimmed; /* bare slots that were passed over since the last one that may have had room */
 };

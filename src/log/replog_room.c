@@ -6,6 +6,9 @@
  * once (sh_replog_clean_if_full): batches stay in memory, appends get EAGAIN, and a reservation is tried again after AGAIN_NS. The
  * slots that the cleaner may need have their room before, so it goes on.
  *
+ * Neighbours are reserved together, 64 MiB or 16 slots: ext4 lets all direct writes to the file end before it reserves. For the same reason
+ * nothing is discarded that was not free for all of LAZY_NS.
+ *
  * A disk that can't reserve (done_bytes 0) is told by the first operation, at the open; then all slots are free at once, and a batch
  * that finds the disk full is tried again (replog_slots.c). Heads are never discarded: a device may have anything there then, even what
  * was there before the head was zeroed. What a process leaves behind of room in slots that are bare is discarded slowly, TRIM_AFTER_NS
@@ -14,12 +17,16 @@
 #include "base/log.h"
 #include "log/replog_int.h"
 
-#define AHEAD_BYTES (UINT64_C(32) << 20) /* are free beside the spare slots, if they are */
+#define AHEAD_BYTES                                                                                \
+    (UINT64_C(16) << 20) /* are free beside the spare slots; with fewer, more are reserved */
 #define AHEAD_MIN 2u
-#define AHEAD_MAX 16u
-#define OPS_MAX 8u
-#define KEPT 32u          /* free slots, where the config says nothing */
-#define DISCARDS_AFTER 8u /* slots beyond those, or LAZY_NS after the first */
+#define AHEAD_MAX 8u
+#define RUN_BYTES                                                                                  \
+    (UINT64_C(64)                                                                                  \
+     << 20) /* of neighbours, are reserved at a time: a file system may let all writes to the file end first */
+#define RUN_MAX 16u
+#define DISCARDS_MAX 8u /* in flight */
+#define KEPT 32u        /* free slots, where the config says nothing */
 #define AGAIN_NS UINT64_C(100000000)
 #define LAZY_NS UINT64_C(1000000000)
 #define TRIM_AFTER_NS UINT64_C(10000000000)
@@ -33,10 +40,17 @@ static uint32_t wanted(const struct sh_replog *log)
     return SH_REPLOG_SPARE_SLOTS + (uint32_t)ahead;
 }
 
+static uint32_t run_max(const struct sh_replog *log)
+{
+    uint64_t run = RUN_BYTES / log->head.slot_bytes;
+    return run < 1 ? 1 : run > RUN_MAX ? RUN_MAX : (uint32_t)run;
+}
+
 static uint32_t kept(const struct sh_replog *log)
 {
     uint32_t most = log->config.slots_kept ? log->config.slots_kept : KEPT;
-    return most < wanted(log) ? wanted(log) : most;
+    uint32_t least = wanted(log) + run_max(log);
+    return most < least ? least : most;
 }
 
 static uint32_t slot_of(const struct sh_replog *log, uint64_t offset)
@@ -44,11 +58,23 @@ static uint32_t slot_of(const struct sh_replog *log, uint64_t offset)
     return (uint32_t)((offset - sh_log_slot_at(&log->head, 0)) / log->head.slot_bytes);
 }
 
-static struct sh_disk_op allocation_of(const struct sh_replog *log, uint32_t slot)
+static struct sh_disk_op allocation_of(const struct sh_replog *log, uint32_t slot, uint32_t count)
 {
     return (struct sh_disk_op){.kind = SH_DISK_ALLOCATE,
                                .offset = sh_log_slot_at(&log->head, slot),
-                               .size = log->head.slot_bytes};
+                               .size = (size_t)count * log->head.slot_bytes};
+}
+
+/* Takes the slot that has been bare the longest, and its neighbours that come next; returns how many. */
+static uint32_t run_take(struct sh_replog *log, uint32_t most, uint32_t *slot_out)
+{
+    uint32_t count = 1;
+    *slot_out = sh_log_slots_bare_take(&log->slots);
+    while (count < most && log->slots.bare_first == *slot_out + count) {
+        (void)sh_log_slots_bare_take(&log->slots);
+        count++;
+    }
+    return count;
 }
 
 /* The disk can't reserve: all slots are free. */
@@ -81,18 +107,23 @@ void sh_replog_room_found(struct sh_replog *log)
     log->room.is_full = false;
 }
 
-/* An allocation is over; OK, ENOSPC, or another error. */
-static void allocated(struct sh_replog *log, uint32_t slot, enum shoal_err err, size_t done_bytes)
+/* An allocation of neighbours is over; OK, ENOSPC, or another error. */
+static void allocated(struct sh_replog *log, const struct sh_disk_op *op, enum shoal_err err)
 {
-    if (err) {
-        sh_log_slots_bare_add(&log->slots, slot, true);
-        if (err == SHOAL_ENOSPC)
-            sh_replog_room_lacks(log);
-        return;
+    uint32_t slot = slot_of(log, op->offset);
+    uint32_t end = slot + (uint32_t)(op->size / log->head.slot_bytes);
+    for (; slot < end; slot++) {
+        if (err)
+            sh_log_slots_bare_add(&log->slots, slot, true);
+        else
+            sh_log_slots_free_add(&log->slots, slot);
     }
-    sh_log_slots_free_add(&log->slots, slot);
+    if (err == SHOAL_ENOSPC)
+        sh_replog_room_lacks(log);
+    if (err)
+        return;
     sh_replog_room_found(log);
-    if (!done_bytes)
+    if (!op->done_bytes)
         all_free(log);
 }
 
@@ -101,22 +132,25 @@ static void on_allocated(struct sh_disk_op *done)
     struct sh_replog_op *op = done->arg;
     struct sh_replog *log = op->log;
     enum shoal_err err = done->err;
-    log->room.allocating--;
+    log->room.allocating = 0;
     if (err == SHOAL_ENOSPC)
         done->err = SHOAL_OK; /* the log goes on */
     (void)sh_replog_op_end(op);
-    allocated(log, slot_of(log, done->offset), err, done->done_bytes);
+    allocated(log, done, err);
 }
 
 enum shoal_err sh_replog_room_wait(struct sh_replog *log, uint32_t count)
 {
     uint32_t tries = log->slots.bare_count;
     while (!log->trouble && log->slots.free_count < count && tries-- > 0 && log->slots.bare_count) {
-        uint32_t slot = sh_log_slots_bare_take(&log->slots);
-        struct sh_disk_op op = allocation_of(log, slot);
+        uint32_t slot;
+        uint32_t run = run_take(log, count - log->slots.free_count, &slot);
+        struct sh_disk_op op = allocation_of(log, slot, log->room.is_full ? 1 : run);
         op.file = log->file;
+        while (log->room.is_full && --run > 0)
+            sh_log_slots_bare_add(&log->slots, slot + run, true);
         enum shoal_err err = sh_disk_do(log->config.disk, &op);
-        allocated(log, slot, err, op.done_bytes);
+        allocated(log, &op, err);
         if (err && err != SHOAL_ENOSPC)
             return err;
     }
@@ -188,27 +222,32 @@ static bool discard(struct sh_replog *log, uint32_t slot)
     return true;
 }
 
-/* Slots that were free for a while, and are more than are kept. */
+/* Slots beyond those that are kept, which were free for all of a while. */
 static unsigned discards_step(struct sh_replog *log)
 {
     struct sh_replog_room *room = &log->room;
     uint32_t count = log->slots.free_count, most = kept(log);
     unsigned work = 0;
+    if (count < room->least)
+        room->least = count;
     if (count <= most) {
         room->excess_ns = 0;
+        room->to_discard = 0;
         return 0;
     }
-    if (!room->excess_ns)
+    if (!room->excess_ns || log->now_ns >= room->excess_ns) {
+        if (room->excess_ns && room->least > most)
+            room->to_discard = room->least - most;
         room->excess_ns = log->now_ns + LAZY_NS;
-    if (count < most + DISCARDS_AFTER && log->now_ns < room->excess_ns)
-        return 0;
-    room->excess_ns = log->now_ns; /* all of them now */
-    while (log->slots.free_count > most && room->discarding < OPS_MAX) {
+        room->least = count;
+    }
+    while (room->to_discard && log->slots.free_count > most && room->discarding < DISCARDS_MAX) {
         uint32_t slot = sh_log_slots_free_take(&log->slots);
         if (!discard(log, slot)) {
             sh_log_slots_free_add(&log->slots, slot);
             break;
         }
+        room->to_discard--;
         work++;
     }
     return work;
@@ -240,25 +279,23 @@ static unsigned trim_step(struct sh_replog *log)
 
 /* --- Steps ------------------------------------------------------------------------------------- */
 
+/* One at a time; while the disk is full, of one slot. */
 static unsigned allocations_step(struct sh_replog *log)
 {
     struct sh_replog_room *room = &log->room;
-    unsigned most = room->is_full ? 1 : OPS_MAX, work = 0;
-    if (room->is_full && log->now_ns < room->again_ns)
+    if (room->allocating || log->slots.free_count >= wanted(log) || !log->slots.bare_count ||
+        (room->is_full && log->now_ns < room->again_ns))
         return 0;
-    while (log->slots.free_count + room->allocating < wanted(log) && room->allocating < most &&
-           log->slots.bare_count) {
-        uint32_t slot = sh_log_slots_bare_take(&log->slots);
-        struct sh_disk_op op = allocation_of(log, slot);
-        op.done = on_allocated;
-        if (!sh_replog_submit(log, NULL, &op)) {
-            sh_log_slots_bare_add(&log->slots, slot, true);
-            break;
-        }
-        room->allocating++;
-        work++;
-    }
-    return work;
+    uint32_t slot, run = run_take(log, room->is_full ? 1 : run_max(log), &slot);
+    struct sh_disk_op op = allocation_of(log, slot, run);
+    op.done = on_allocated;
+    room->allocating = run;
+    if (sh_replog_submit(log, NULL, &op))
+        return 1;
+    room->allocating = 0;
+    while (run-- > 0)
+        sh_log_slots_bare_add(&log->slots, slot + run, true);
+    return 0;
 }
 
 unsigned sh_replog_room_step(struct sh_replog *log)
@@ -274,7 +311,7 @@ unsigned sh_replog_room_step(struct sh_replog *log)
 uint64_t sh_replog_room_due_ns(const struct sh_replog *log)
 {
     const struct sh_replog_room *room = &log->room;
-    bool lacks = log->slots.free_count + room->allocating < wanted(log) && log->slots.bare_count;
+    bool lacks = log->slots.free_count < wanted(log) && !room->allocating && log->slots.bare_count;
     uint64_t due = UINT64_MAX;
     if (room->is_full)
         due = room->again_ns;

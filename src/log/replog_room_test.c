@@ -173,8 +173,8 @@ static void test_discards(void **state)
             rig_step(&rig, RIG_MS);
         }
         assert_int_equal(status().slots_free, 400);
+        steps(3200);
         assert_true(status().discards > discards && status().discards == disk->discards);
-        steps(1200);
         assert_int_equal(status().slots_reserved, 32);
         assert_true(used > disk->used && disk->used <= blocks_of(32) + 400);
         assert_int_equal(status().discarded_bytes, disk->discards * (65536 - 4096));
