@@ -342,7 +342,9 @@ unsigned sh_waits_call(struct sh_backup *backup)
         write->is_for_room = false;
         if (!err && !is_for_room && write_await(backup, write))
             continue;
-        if (!is_for_room)
+        /* What a write that failed has changed is in the store, and may be gone after a start: who reads it is told, too,
+         * as long as this process lives. */
+        if (!is_for_room && !err)
             guards_drop(backup, write);
         write->done(write->arg, err); /* it may be gone from here on */
         called++;

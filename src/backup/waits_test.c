@@ -214,7 +214,16 @@ static void test_failed(void **state)
     assert_true(sh_write_wait(backup, &late, on_done, NULL));
     assert_int_equal(sh_waits_call(backup), 4);
     assert_true(dones == 4 && done_err == SHOAL_EIO);
-    assert_true(is_clean(0) && is_clean(1));
+    /* What they wrote is seen, but not acknowledged, for ever. */
+    struct sh_write seen;
+    for (unsigned zone = 0; zone < 2; zone++) {
+        const shoal_cid cid = {NID << 48 | (1000 * zone + 1)};
+        assert_false(sh_backup_read_is_clean(backup, cid, &seen));
+        assert_true(sh_write_wait(backup, &seen, on_done, NULL));
+        done_err = SHOAL_OK;
+        assert_int_equal(sh_waits_call(backup), 1);
+        assert_int_equal(done_err, SHOAL_EIO);
+    }
 }
 
 /* --- Threads ----------------------------------------------------------------------------------- */

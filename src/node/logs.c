@@ -21,6 +21,8 @@
 #define CREDIT_BYTES (1u << 20)
 #define KEPT_ZONES_MAX (1u << 16)
 #define DISK_RESERVE_PERCENT 5
+#define RESERVE_BYTES (UINT64_C(64) << 20) /* of the disk, which no zone gets in any case */
+#define SCRUB_BYTES (UINT64_C(4) << 20)    /* a second */
 
 struct sh_logs {
     struct sh_logs_config config;
@@ -226,6 +228,15 @@ static void on_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence
         sh_backup_durable(logs->backup, zone, sequence);
 }
 
+/* A replica is reported as lost by the keeper, and its owner makes another one. */
+static void on_damaged(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
+{
+    (void)arg;
+    SH_ERROR("node", "a segment of the log is damaged: see `shoal log verify`",
+             SH_U64("zone", zone ? sh_replog_zone_id(zone) : 0), SH_U64("segment", slot),
+             SH_U64("offset", offset));
+}
+
 static enum shoal_err log_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluster)
 {
     const struct sh_options *options = logs->config.options;
@@ -234,6 +245,9 @@ static enum shoal_err log_open(struct sh_logs *logs, shoal_nid nid, uint64_t clu
                                      .random = env->random,
                                      .handed = on_handed,
                                      .durable = on_durable,
+                                     .damaged = on_damaged,
+                                     .reserve_bytes = RESERVE_BYTES,
+                                     .scrub_bytes = SCRUB_BYTES,
                                      .completions = sh_backup_completions(logs->backup),
                                      .arg = logs,
                                      .cluster = cluster,

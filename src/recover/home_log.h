@@ -17,6 +17,7 @@ struct sh_home_log {
     /* As in sh_replog_config. */
     void (*handed)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
+    void (*damaged)(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
     void *arg;
     struct sh_replog_completions completions;
     uint64_t cluster;
@@ -25,6 +26,7 @@ struct sh_home_log {
     uint64_t zone_bytes;      /* as its backup has; 0: as above */
     uint32_t slot_bytes, primary_blocks; /* 0: as above; 16 MiB */
     uint64_t bytes_max;                  /* of its slots; 0: as many as the store can fill */
+    uint64_t reserve_bytes, scrub_bytes; /* as in sh_replog_config */
 };
 /* Opens it, and makes the file if it is not there; waits for the disk. EINVAL: bytes_max is not enough for two zones. Else errors of
  * sh_replog_open. */
