@@ -7,7 +7,7 @@
  * entry before: one that is read with another context than it was written with is noticed, and neither does what was
  * there before a torn write pass for its rest. Behind an entry that is damaged nothing in the span can be read.
  *
- *   u16   type: bits 0-2 bytes of the local ID (0: one more than before), 3-4 bytes of the length (0: as before),
+ *   u16   type: bits 0-2 bytes of the local ID (0: one more than before; 7: a completion record), 3-4 bytes of the length (0: as before),
  *         5-7 bytes of the version, 0 to 4 (0: version 0), 8 creator, 9 epoch, 10 seconds, 11 piece, 12 removal,
  *         13 zeros (no payload follows: it is as many zero bytes as the length says, 1 at least), 14 with the next, 15 one
  *         The local ID comes with each creator.
@@ -15,6 +15,9 @@
  *   u16 piece, u16 pieces, u32 offset, u32 total
  *   u32   CRC32C
  *   payload, unless it is zeros
+ *
+ * A completion record has neither ID nor version, always its length, and leaves the context of the next entry as it was, but
+ * for the sum and the seconds.
  *
  * DXRAM thesis 6 V.B; unlike there, what entries have in common is not repeated, the zone is named by the span, and a
  * removal is an entry. docs/log.md has the arithmetic. Pure functions; any thread. */
@@ -29,6 +32,11 @@
 #define SH_REPLOG_LOCAL_ID_MAX ((UINT64_C(1) << 48) - 1)
 #define SH_REPLOG_NUMBER_MAX ((UINT32_C(1) << 31) - 1)
 #define SH_REPLOG_EON (1u << 15) /* the bit of an epoch */
+
+/* What came of a request, kept for a while so that the request is not done again (docs/backup.md): the creator 0, this local ID, the
+ * version 0 of epoch 0, and up to so many bytes, which mean nothing to the log. */
+#define SH_REPLOG_COMPLETION_ID (UINT64_C(1) << 47)
+#define SH_REPLOG_COMPLETION_MAX 64
 
 /* Which write of a chunk it is: a number, 0 to SH_REPLOG_NUMBER_MAX, within an epoch of the zone. Epochs count to 2^15 - 1; the highest
  * bit is the eon. */
@@ -57,6 +65,11 @@ struct sh_replog_entry {
     bool is_with_next;
     struct sh_bytes payload; /* up to SH_REPLOG_PAYLOAD_MAX; borrowed. at NULL: as many zeros */
 };
+
+static inline bool sh_replog_is_completion(const struct sh_replog_entry *entry)
+{
+    return !entry->creator && entry->local_id == SH_REPLOG_COMPLETION_ID;
+}
 
 /* How many bytes of payload follow the entry's header. */
 static inline size_t sh_replog_entry_stored(const struct sh_replog_entry *entry)

@@ -211,7 +211,8 @@ static void entry_note(struct sh_inspect_of *zone, const struct sh_replog_entry 
     zone->seen.entries++;
     zone->seen.removals += entry->is_removal;
     zone->seen.payload_bytes += sh_replog_entry_stored(entry);
-    chunks_note(zone, chunk, chunk);
+    if (!sh_replog_is_completion(entry))
+        chunks_note(zone, chunk, chunk);
 }
 
 static void seconds_note(struct sh_inspect_slot *slot, uint32_t seconds)

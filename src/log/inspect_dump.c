@@ -49,11 +49,13 @@ static void entry_take(struct dump *dump, const struct sh_replog_walk *walk,
     found->incarnation = walk->span.incarnation;
     bool has_number = found->kind == SH_SLOT_ENTRIES;
     bool is_void = has_number && (walk->is_void || found->sequence >= dump->zone->seen.whole);
-    if (!dump->is_told && !is_void)
+    bool is_completion = sh_replog_is_completion(entry); /* nothing is newer than it */
+    if (!dump->is_told && !is_void && !is_completion)
         learn(dump, chunk, chunk, entry->version, entry->is_removal);
     if (!dump->is_told)
         return;
-    bool is_current = sh_currents_is_current(dump->currents, chunk, entry->version);
+    bool is_current =
+        is_completion || sh_currents_is_current(dump->currents, chunk, entry->version);
     found->standing = is_void      ? SH_INSPECT_VOID
                       : is_current ? SH_INSPECT_CURRENT
                                    : SH_INSPECT_SUPERSEDED;

@@ -451,6 +451,7 @@ static void write_assert(const struct sh_replog_write *write)
 {
     SH_ASSERT(write->local_id <= SH_REPLOG_LOCAL_ID_MAX && (write->local_id || write->creator));
     SH_ASSERT(write->piece < write->pieces);
+    SH_ASSERT(write->creator || write->local_id != SH_REPLOG_COMPLETION_ID);
     SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
 }
 
@@ -463,9 +464,14 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     write_assert(write);
     if (with) {
         write_assert(with);
-        SH_ASSERT(!write->piece && with->pieces == 1 && !with->with);
+        SH_ASSERT(!write->piece && with->pieces == 1 && !with->with && !with->completion.at);
         SH_ASSERT(chunk_of(write) != chunk_of(with));
         stored += SH_REPLOG_ENTRY_HEAD_MAX + stored_of(with);
+    }
+    if (write->completion.at) {
+        SH_ASSERT(write->piece + 1 == write->pieces);
+        SH_ASSERT(write->completion.size <= SH_REPLOG_COMPLETION_MAX);
+        stored += SH_REPLOG_ENTRY_HEAD_MAX + write->completion.size;
     }
     if (log->trouble)
         return SHOAL_EIO;
@@ -485,6 +491,8 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
         err = number_find(zone, write, numbers);
     if (err)
         return err;
+    if (write->completion.at)
+        sh_replog_completion_put(zone->filling, write->completion);
     if (with)
         entry_put(zone, with, numbers[1], true);
     entry_put(zone, write, numbers[0], false);

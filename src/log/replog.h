@@ -21,10 +21,22 @@
 
 #include "base/bytes.h"
 #include "env/env.h"
+#include "log/entry.h"
 #include "shoal/err.h"
 
 struct sh_replog;
 struct sh_replog_zone;
+
+/* Completion records: for how long they count, and who knows more of them. */
+struct sh_replog_completions {
+    uint32_t seconds; /* by the log's clock; 0: SH_REPLOG_COMPLETION_SECONDS */
+    /* One is appended, to a zone of that owner. NULL: nobody is told. Called within sh_replog_append. */
+    void (*noted)(void *arg, uint16_t owner, struct sh_bytes completion);
+    /* Whether nobody asks for it any more, so that the cleaner drops it sooner. Called within sh_replog_step. NULL: that is not known. */
+    bool (*is_over)(void *arg, uint16_t owner, struct sh_bytes completion);
+    void *arg;
+};
+#define SH_REPLOG_COMPLETION_SECONDS 240u
 
 struct sh_replog_config {
     struct sh_disk *disk; /* borrowed; where it is direct, all that is written is aligned */
@@ -44,6 +56,7 @@ struct sh_replog_config {
     /* What is packed is written as batches are, and synced later: linger_ns after the first write that is not, or sooner where somebody
      * waits for durable. For a log whose writers are content with `handed`: a process that is killed loses nothing then. */
     bool syncs_later;
+    struct sh_replog_completions completions;
     /* All of the zone's writes before that sequence number are handed, or durable. Called within sh_replog_step, handed first. NULL:
      * nothing is. */
     void (*handed)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
@@ -108,7 +121,7 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                                   uint64_t end, enum shoal_err err),
                                                    void *arg);
 
-/* What a zone holds: a chunk, or a piece of one. */
+/* What a zone holds: a chunk, or a piece of one; or, of creator 0 and local ID SH_REPLOG_COMPLETION_ID, a completion record. */
 struct sh_replog_item {
     uint64_t local_id;
     uint16_t creator;
@@ -132,7 +145,7 @@ struct sh_replog_read {
 };
 
 /* Loads a zone, as above, and then hands out all chunks that it has by the writes before `end`: each once, but pieces perhaps twice (a crash
- * may leave them so), nothing of chunks that were removed. All slots are read twice; thrice, where there are writes that do not count, or
+ * may leave them so), nothing of chunks that were removed; and the completion records of these writes that are not too old, and some that are over, also perhaps twice. All slots are read twice; thrice, where there are writes that do not count, or
  * rest_max was too little. Memory: two slots, 8 bytes a chunk of the range, 24 a chunk of the rest. Errors as above: EBUSY, too, of a zone
  * that is being dropped. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_read(struct sh_replog_zone *zone,
@@ -168,6 +181,9 @@ struct sh_replog_write {
     /* Another write, of another chunk, that has the same sequence number, as the result of a request has that of what it did: both count
      * or neither. It is one piece, of up to half as many bytes as a piece may have, and comes with the first one here. NULL: none. */
     const struct sh_replog_write *with;
+    /* What came of the request that the write is of: a completion record of up to SH_REPLOG_COMPLETION_MAX bytes, copied. It counts if the
+     * write does, for a while, and comes with the last piece. at NULL: none. */
+    struct sh_bytes completion;
 };
 
 /* How many bytes a write may have: what is larger comes in pieces. A quarter of a slot, up to 512 KiB. Of zeros, SH_REPLOG_ZEROS_MAX. */

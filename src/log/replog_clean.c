@@ -354,7 +354,7 @@ static void entries_step(struct sh_replog_clean *clean, const uint8_t *slot)
             entries_end(clean);
             break;
         }
-        if (got != SH_REPLOG_WALKED_ENTRY || clean->walk.is_void)
+        if (got != SH_REPLOG_WALKED_ENTRY || clean->walk.is_void || sh_replog_is_completion(&entry))
             continue;
         uint64_t chunk = chunk_of(&entry);
         learn(clean, chunk, chunk, entry.version, entry.is_removal);
@@ -501,6 +501,11 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     uint64_t chunk = chunk_of(entry);
     struct sh_replog_version newest;
     struct sh_replog_status *status = &clean->zone->log->status;
+    bool is_completion = sh_replog_is_completion(entry); /* has no version, nothing is newer */
+    if (is_completion && sh_replog_completion_is_over(clean->zone, entry)) {
+        status->entries_dropped++;
+        return SHOAL_OK;
+    }
     if (newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
         status->entries_dropped++;
         return SHOAL_OK;
@@ -513,7 +518,8 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     if (err)
         return err;
     status->entries_kept++;
-    learn(clean, chunk, chunk, entry->version, entry->is_removal);
+    if (!is_completion)
+        learn(clean, chunk, chunk, entry->version, entry->is_removal);
     return SHOAL_OK;
 }
 

@@ -407,6 +407,15 @@ static inline unsigned sh_replog_entry_share(const struct sh_replog_entry *entry
     return (unsigned)(sh_replog_entry_stored(entry) / 128);
 }
 
+/* --- Completion records (replog_completion.c) -------------------------------------------------- */
+
+/* Whether it has counted for as long as it does. */
+bool sh_replog_completion_is_old(const struct sh_replog *log, const struct sh_replog_entry *entry);
+/* Whether the cleaner may drop it. */
+bool sh_replog_completion_is_over(struct sh_replog_zone *zone, const struct sh_replog_entry *entry);
+/* What the write that follows came of is put into the batch, which has room for it. */
+void sh_replog_completion_put(struct sh_replog_batch *batch, struct sh_bytes completion);
+
 /* --- Giving slots away (replog_give.c) --------------------------------------------------------- */
 
 struct sh_replog_giving {

@@ -209,14 +209,17 @@ static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone
     return err;
 }
 
-/* Appends an entry that has its version, behind that which has its number, if there is one. */
-static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_replog_entry *entry,
-                                  const struct sh_replog_entry *with)
+/* Entries with one number: a completion record, the first of a pair, and what counts. They go to the same batch. */
+#define TOGETHER_MAX 3
+
+/* Appends entries that have their versions. */
+static enum shoal_err entries_again(struct sh_replog_zone *zone,
+                                    const struct sh_replog_entry *entries, unsigned count)
 {
     enum shoal_err err = SHOAL_EAGAIN;
-    size_t stored = sh_replog_entry_stored(entry);
-    if (with)
-        stored += SH_REPLOG_ENTRY_HEAD_MAX + sh_replog_entry_stored(with);
+    size_t stored = sh_replog_entry_stored(&entries[0]);
+    for (unsigned i = 1; i < count; i++)
+        stored += SH_REPLOG_ENTRY_HEAD_MAX + sh_replog_entry_stored(&entries[i]);
     for (unsigned tries = 0; err == SHOAL_EAGAIN && tries < 2; tries++) {
         err = SHOAL_OK;
         if (zone->filling && !sh_replog_batch_fits(zone->filling, stored))
@@ -228,10 +231,8 @@ static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_r
         if (err == SHOAL_EAGAIN && relieve(zone->log, NULL))
             return zone->log->trouble ? zone->log->trouble : SHOAL_ENOSPC;
     }
-    if (!err && with)
-        sh_replog_batch_put(zone->filling, with);
-    if (!err)
-        sh_replog_batch_put(zone->filling, entry);
+    for (unsigned i = 0; !err && i < count; i++)
+        sh_replog_batch_put(zone->filling, &entries[i]);
     return err;
 }
 
@@ -246,8 +247,8 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
         err = relieve(log, zone);
     if (err)
         return err;
-    struct sh_replog_entry entry, with;
-    bool has_with = false;
+    struct sh_replog_entry entries_read[TOGETHER_MAX];
+    unsigned count = 0;
     if (zone->incarnation_seen < span->incarnation)
         zone->incarnation_seen = span->incarnation;
     if (zone->durable < span->whole)
@@ -256,23 +257,24 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
     zone->life = span->life;
     zone->life_first = span->life_first;
     zone->next_sequence = span->first;
-    while (!err && sh_replog_entry_get(entries, &span->context, &entry) == SH_REPLOG_ENTRY &&
-           sh_replog_entry_stored(&entry) <= sh_replog_piece_max(log)) {
+    while (!err && count < TOGETHER_MAX) {
+        struct sh_replog_entry *entry = &entries_read[count];
+        if (sh_replog_entry_get(entries, &span->context, entry) != SH_REPLOG_ENTRY ||
+            sh_replog_entry_stored(entry) > sh_replog_piece_max(log))
+            break;
         /* Pieces of a chunk may be missing here, which went to a slot. */
-        if (zone->filling && entry.piece != zone->chain_next)
+        if (zone->filling && !sh_replog_is_completion(entry) && entry->piece != zone->chain_next)
             err = relieve(log, zone);
-        if (entry.is_with_next) { /* goes with the next, to the same batch */
-            with = entry;
-            has_with = true;
+        count++;
+        if (entry->is_with_next)
             continue;
-        }
         if (!err)
-            err = entry_again(zone, &entry, has_with ? &with : NULL);
+            err = entries_again(zone, entries_read, count);
         if (err)
             break;
-        has_with = false;
-        bool is_last = sh_replog_is_last(&entry);
-        zone->chain_next = is_last ? 0 : (uint16_t)(entry.piece + 1);
+        count = 0;
+        bool is_last = sh_replog_is_last(entry);
+        zone->chain_next = is_last ? 0 : (uint16_t)(entry->piece + 1);
         sh_replog_batch_count(zone->filling, is_last);
     }
     return err;
