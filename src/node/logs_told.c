@@ -143,7 +143,6 @@ static void own_zone_rows(const struct sh_zone_state *zone, struct sh_log_table 
                                    zone->is_concluded,
                                    zone->live_bytes,
                                    zone->next,
-                                   zone->acked[SH_LEVEL_ASYNC],
                                    zone->acked[SH_LEVEL_REPLICATED],
                                    zone->acked[SH_LEVEL_DURABLE],
                                    at->nid.v,
@@ -161,10 +160,22 @@ static void own_zone_rows(const struct sh_zone_state *zone, struct sh_log_table 
 
 static void tell_own(const struct sh_logs_told *told, uint64_t cursor, struct sh_log_table *table)
 {
-    static const char *const names[] = {
-        "zone",        "incarnation",      "wanted",        "concluded",  "live_bytes", "next",
-        "acked_async", "acked_replicated", "acked_durable", "node",       "disk",       "state",
-        "why",         "recorded",         "pending_bytes", "replicated", "durable"};
+    static const char *const names[] = {"zone",
+                                        "incarnation",
+                                        "wanted",
+                                        "concluded",
+                                        "live_bytes",
+                                        "next",
+                                        "acked_replicated",
+                                        "acked_durable",
+                                        "node",
+                                        "disk",
+                                        "state",
+                                        "why",
+                                        "recorded",
+                                        "pending_bytes",
+                                        "replicated",
+                                        "durable"};
     struct sh_zone_state zone;
     columns(table, names, sizeof names / sizeof names[0]);
     bool is_more = sh_backup_zone_state(told->backup, cursor, &zone);

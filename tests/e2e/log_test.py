@@ -205,6 +205,8 @@ class OfNode(harness.Case):
     def write_durable(self, nid, count):
         client = harness.Client(self, [self.superpeer_node.address])
         client.do("level", "replicated")
+        harness.eventually(self, "a backup is found", harness.READY_MAX,
+                           lambda: client.ask("create", 8, nid).startswith("ok"))
         for _ in range(count):
             client.do("put", client.do("create", self.SIZE, nid), "x" * self.SIZE)
         client.do("level", "durable")
@@ -222,7 +224,7 @@ class OfNode(harness.Case):
         self.assertEqual(sum(zone["live_bytes"] for zone in zones), own["metrics"]["own_live_bytes"])
         self.assertGreaterEqual(own["metrics"]["own_live_bytes"], chunks * self.SIZE)
         self.assertGreaterEqual(own["metrics"]["own_writes"], chunks)
-        self.assertEqual(own["metrics"]["own_zones_bare"], 0)
+        self.assertLessEqual(own["metrics"]["own_zones"], len(own["own"]))
         for zone in zones:
             self.assertEqual(zone["wanted"], 1)
             self.assertEqual([(at["node"], at["state"], at["why"]) for at in zone["backups"]],
@@ -251,9 +253,16 @@ class OfNode(harness.Case):
         self.segments_fit(backup)
 
     def segments_fit(self, nid):
-        info = self.info(nid)
-        segments = self.shoal_json(self.superpeer_node, "log", "segments", nid)["segments"]
+        """The segments are those that `info` counts, while nothing is written."""
+        def look():
+            return self.info(nid), self.shoal_json(self.superpeer_node, "log", "segments", nid)["segments"]
+
+        info, segments = look()
+        again = look()
+        while (info["zones"], segments) != (again[0]["zones"], again[1]):
+            (info, segments), again = again, look()
         slots = [segment["slot"] for segment in segments]
+        self.assertGreater(len(slots), 0)
         self.assertEqual(len(slots), len(set(slots)))
         self.assertEqual(len(slots), info["metrics"]["log_slots"] - info["metrics"]["log_slots_free"])
         for zone in info["zones"]:
@@ -262,8 +271,8 @@ class OfNode(harness.Case):
                              (zone["slots"], zone["bytes"]))
             self.assertEqual(mine, self.shoal_json(self.superpeer_node, "log", "segments", nid,
                                                    "--zone", zone["zone"])["segments"])
-        self.assertEqual({segment["kind"] for segment in segments} -
-                         {"entries", "versions", "survivors"}, set())
+        self.assertLessEqual({segment["kind"] for segment in segments},
+                             {"entries", "versions", "survivors"})
 
     def test_its_folder_is_refused(self):
         _, backup = self.begin()
