@@ -26,6 +26,14 @@ enum type_bits {
 #define MEANS_ZEROS 2
 #define MEANS_WITH_NEXT 4
 
+struct sh_replog_version sh_replog_version_renamed(struct sh_replog_version version, uint16_t eon)
+{
+    uint32_t epoch = sh_replog_epoch_in_eon(version.epoch);
+    uint32_t number =
+        version.number < SH_REPLOG_EPOCH_NUMBER_MAX ? version.number : SH_REPLOG_EPOCH_NUMBER_MAX;
+    return (struct sh_replog_version){eon, epoch ? epoch << 16 | number : 0};
+}
+
 struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch, uint32_t seconds,
                                                  uint32_t sum)
 {

@@ -32,6 +32,7 @@
 #define SH_REPLOG_LOCAL_ID_MAX ((UINT64_C(1) << 48) - 1)
 #define SH_REPLOG_NUMBER_MAX ((UINT32_C(1) << 31) - 1)
 #define SH_REPLOG_EON (1u << 15) /* the bit of an epoch */
+#define SH_REPLOG_EPOCH_NUMBER_MAX UINT32_C(0xffff)
 
 /* What came of a request, kept for a while so that the request is not done again (docs/backup.md): the creator 0, this local ID, the
  * version 0 of epoch 0, and up to so many bytes, which mean nothing to the log. */
@@ -39,7 +40,8 @@
 #define SH_REPLOG_COMPLETION_MAX 64
 
 /* Which write of a chunk it is: a number, 0 to SH_REPLOG_NUMBER_MAX, within an epoch of the zone. Epochs count to 2^15 - 1; the highest
- * bit is the eon. */
+ * bit is the eon, which changes when they are used up. Writes have epochs from 1 on, and numbers up to SH_REPLOG_EPOCH_NUMBER_MAX; epoch 0 is
+ * for what was written in the eon before (sh_replog_version_in). */
 struct sh_replog_version {
     uint16_t epoch;
     uint32_t number;
@@ -49,6 +51,31 @@ struct sh_replog_version {
 static inline bool sh_replog_is_newer(struct sh_replog_version a, struct sh_replog_version b)
 {
     return a.epoch > b.epoch || (a.epoch == b.epoch && a.number > b.number);
+}
+
+static inline uint16_t sh_replog_eon_of(uint16_t epoch)
+{
+    return epoch & SH_REPLOG_EON;
+}
+
+static inline uint16_t sh_replog_epoch_in_eon(uint16_t epoch)
+{
+    return epoch & (SH_REPLOG_EON - 1);
+}
+
+/* The same of one that is of the eon before. */
+struct sh_replog_version sh_replog_version_renamed(struct sh_replog_version version, uint16_t eon);
+
+/* A version as it is called in that eon: one of the eon before has epoch 0 there, so it is older than all that is written now, and a number
+ * by which those of one chunk stay in their order: its epoch, and its number. What had epoch 0 in the eon before has number 0: by
+ * then it is the only one of its chunk that does, as each entry was visited in that eon. So it does not matter whether an entry,
+ * or a piece of a chunk, has been given the new name yet. */
+static inline struct sh_replog_version sh_replog_version_in(struct sh_replog_version version,
+                                                            uint16_t eon)
+{
+    if (sh_replog_eon_of(version.epoch) == eon)
+        return version;
+    return sh_replog_version_renamed(version, eon);
 }
 
 struct sh_replog_entry {
@@ -69,6 +96,13 @@ struct sh_replog_entry {
 static inline bool sh_replog_is_completion(const struct sh_replog_entry *entry)
 {
     return !entry->creator && entry->local_id == SH_REPLOG_COMPLETION_ID;
+}
+
+/* Calls its version by the name that it has in that eon, which is the entry's own or the next one. */
+static inline void sh_replog_entry_rename(struct sh_replog_entry *entry, uint16_t eon)
+{
+    if (!sh_replog_is_completion(entry))
+        entry->version = sh_replog_version_in(entry->version, eon);
 }
 
 /* How many bytes of payload follow the entry's header. */

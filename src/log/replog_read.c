@@ -42,7 +42,8 @@ static void range_choose(struct sh_replog_load *load)
 static void learn(struct sh_replog_load *load, uint64_t first, uint64_t last,
                   struct sh_replog_version version, bool is_removal)
 {
-    enum shoal_err err = sh_currents_put(load->currents, first, last, version, is_removal);
+    enum shoal_err err = sh_currents_put(load->currents, first, last,
+                                         sh_replog_version_in(version, load->eon), is_removal);
     if (err == SHOAL_EFULL)
         load->has_no_room = true;
     else if (err)
@@ -113,7 +114,8 @@ static bool is_handed_out(const struct sh_replog_load *load, const struct sh_rep
         return false;
     if (sh_replog_is_completion(entry))
         return !sh_replog_completion_is_old(load->zone->log, entry);
-    return sh_currents_is_current(load->currents, chunk_of(entry), entry->version);
+    return sh_currents_is_current(load->currents, chunk_of(entry),
+                                  sh_replog_version_in(entry->version, load->eon));
 }
 
 /* The next entry that counts and is current; false: the slot has no more. */
