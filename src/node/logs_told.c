@@ -74,6 +74,14 @@ static void log_metrics(const struct sh_replog *log, struct sh_log_table *table)
     metric(table, "log_compactions", status.compactions);
     metric(table, "log_zones_dropped", status.zones_dropped);
     metric(table, "log_slots_damaged", status.damaged);
+    metric(table, "log_slots_lost", status.slots_lost);
+    metric(table, "log_slots_reserved", status.slots_reserved);
+    metric(table, "log_scrub_bytes", status.scrub_bytes);
+    metric(table, "log_scrub_passes", status.scrub_passes);
+    metric(table, "log_eons", status.eons);
+    metric(table, "log_discarded_bytes", status.discarded_bytes);
+    metric(table, "log_full", status.is_full);
+    metric(table, "log_refused", status.refused);
     metric(table, "log_trouble", sh_replog_trouble(log));
 }
 
