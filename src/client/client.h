@@ -7,6 +7,7 @@
 #include "cluster/report.h"
 #include "env/env.h"
 #include "msg/call.h"
+#include "proto/logs.h"
 #include "proto/steps.h"
 #include "shoal/shoal.h"
 
@@ -38,6 +39,12 @@ SHOAL_NODISCARD enum shoal_err sh_client_peers(shoal *store, shoal_nid *peers, s
  * ENONODE, ENOTYPE (it is older), EPROTO, and what a call may say. */
 SHOAL_NODISCARD enum shoal_err sh_client_steps(shoal *store, shoal_nid nid,
                                                struct sh_steps_row *rows_out, size_t *count_out);
+
+/* A page of what a peer says of its logs (proto/logs.h); cursor 0, or table_out->next of the page before. *table_out may be changed
+ * with any error. ENONODE, ENONAME (it has no log), ENOTYPE (it is older), EPROTO, and what a call may say. */
+SHOAL_NODISCARD enum shoal_err sh_client_log_table(shoal *store, shoal_nid nid,
+                                                   enum sh_log_table_kind kind, uint64_t cursor,
+                                                   struct sh_log_table *table_out);
 
 /* Asks a node to stop in order, as SIGTERM would. */
 SHOAL_NODISCARD enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid);

@@ -575,6 +575,16 @@ static enum shoal_err steps(struct guarded *g)
     return err;
 }
 
+static enum shoal_err log_table(struct guarded *g)
+{
+    static struct sh_log_table table;
+    (void)g;
+    enum shoal_err err =
+        sh_client_log_table(rig.store, (shoal_nid){PEER}, SH_LOG_TABLE_OWN, 0, &table);
+    SH_ASSERT(err || (size_t)table.rows * table.columns <= SH_LOG_VALUES_MAX);
+    return err;
+}
+
 static enum shoal_err promote(struct guarded *g)
 {
     char address[SH_MSG_ADDRESS_MAX];
@@ -622,7 +632,7 @@ static enum shoal_err (*const calls[])(struct guarded *g) = {
     dump,           load,           analyze,        status,       ranges,       get,
     get_part,       multi_get,      multi_remove,   put,          add,          create_one,
     create_many,    shard_save,     steps,          promote,      report,       lookup,
-    lookup_tree,    look_at_nodes,
+    lookup_tree,    look_at_nodes,  log_table,
 };
 
 static void call_one(struct sh_reader *r)

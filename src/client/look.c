@@ -345,6 +345,25 @@ enum shoal_err sh_client_steps(shoal *store, shoal_nid nid, struct sh_steps_row 
     return err;
 }
 
+enum shoal_err sh_client_log_table(shoal *store, shoal_nid nid, enum sh_log_table_kind kind,
+                                   uint64_t cursor, struct sh_log_table *table_out)
+{
+    uint8_t ask[9], *answer;
+    size_t size;
+    struct sh_writer w = sh_writer_make(ask, sizeof ask);
+    sh_put8(&w, (uint8_t)kind);
+    sh_put64(&w, cursor);
+    enum shoal_err err =
+        ask_node(store, nid, SH_NODE_LOG_TABLE, sh_bytes_make(ask, sizeof ask), &answer, &size);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_reader r = sh_reader_make(sh_bytes_make(answer, size));
+    if (!sh_log_table_get(&r, table_out))
+        err = SHOAL_EPROTO;
+    free(answer);
+    return err;
+}
+
 enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid)
 {
     return tell(store, nid, SH_NODE_STOP, (struct sh_bytes){NULL, 0});

@@ -64,26 +64,34 @@ static int folder_fail(struct sh_cmd *cmd, enum shoal_err err)
     return SH_EXIT_FAILED;
 }
 
-/* Checks the words and flags, and takes the zone from them. */
-static int words_take(struct sh_cmd *cmd, struct sh_log_look *look)
+int sh_log_zone_take(struct sh_cmd *cmd, uint64_t *zone_out)
 {
     shoal_cid zone = {0};
-    shoal_nid nid;
-    if (sh_nid_parse(cmd->words[0], &nid) == SHOAL_OK)
-        return sh_cmd_usage(cmd, "a number names a node; write ./%.40s for a folder",
-                            cmd->words[0]);
-    if (!*cmd->words[0])
-        return sh_cmd_usage(cmd, "the folder has no name");
-    if (!*file_of(cmd) || strchr(file_of(cmd), '/'))
-        return sh_cmd_usage(cmd, "--file: \"%.60s\" is not the name of a file in the folder",
-                            file_of(cmd));
     if (cmd->flags.zone && sh_cid_parse(cmd->flags.zone, &zone) != SHOAL_OK)
         return sh_cmd_usage(cmd,
                             "--zone: \"%.40s\" is no zone; write its owner's node ID and its "
                             "number, as 64:1 (see `shoal log info`)",
                             cmd->flags.zone);
-    look->zone = zone.v;
+    *zone_out = zone.v;
     return SH_EXIT_OK;
+}
+
+/* Checks the words and flags, and takes the zone from them. */
+static int words_take(struct sh_cmd *cmd, struct sh_log_look *look)
+{
+    if (sh_log_is_of_node(cmd))
+        return sh_cmd_usage(
+            cmd,
+            "a number names a node, and this command reads the log of a folder that no "
+            "node has open: stop node %.40s, and name its data_dir; or write ./%.40s "
+            "for a folder of that name",
+            cmd->words[0], cmd->words[0]);
+    if (!*cmd->words[0])
+        return sh_cmd_usage(cmd, "the folder has no name");
+    if (!*file_of(cmd) || strchr(file_of(cmd), '/'))
+        return sh_cmd_usage(cmd, "--file: \"%.60s\" is not the name of a file in the folder",
+                            file_of(cmd));
+    return sh_log_zone_take(cmd, &look->zone);
 }
 
 int sh_log_look_open(struct sh_cmd *cmd, struct sh_log_look *look_out)
@@ -272,6 +280,8 @@ int sh_cmd_run_log_info(struct sh_cmd *cmd)
 {
     struct sh_log_look look;
     const struct sh_inspect_calls none = {.slot = NULL};
+    if (sh_log_is_of_node(cmd))
+        return sh_log_node_info(cmd);
     int status = sh_log_look_open(cmd, &look);
     if (status != SH_EXIT_OK)
         return status;

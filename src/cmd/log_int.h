@@ -25,4 +25,12 @@ const char *sh_zone_format(uint64_t id, char text_out[SH_ZONE_TEXT_MAX]);
 
 const char *sh_log_kind_name(enum sh_log_slot_kind kind);
 
+/* Takes --zone; 0: all. An exit status. */
+int sh_log_zone_take(struct sh_cmd *cmd, uint64_t *zone_out);
+
+/* Whether the first word names a node; and the commands on one. */
+bool sh_log_is_of_node(const struct sh_cmd *cmd);
+int sh_log_node_info(struct sh_cmd *cmd);
+int sh_log_node_segments(struct sh_cmd *cmd);
+
 #endif

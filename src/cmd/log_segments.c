@@ -67,6 +67,8 @@ static void on_segment(void *arg, const struct sh_inspect_slot *slot)
 int sh_cmd_run_log_segments(struct sh_cmd *cmd)
 {
     struct sh_log_look look;
+    if (sh_log_is_of_node(cmd))
+        return sh_log_node_segments(cmd);
     int status = sh_log_look_open(cmd, &look);
     if (status != SH_EXIT_OK)
         return status;

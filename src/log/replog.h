@@ -270,4 +270,38 @@ struct sh_replog_space {
 };
 void sh_replog_space_get(const struct sh_replog *log, struct sh_replog_space *space_out);
 
+/* --- For people: what is known without reading the disk ------------------------------------------- */
+
+struct sh_replog_look {
+    uint64_t buffer_bytes, primary_bytes, file_bytes;
+    uint32_t batch_bytes, slot_bytes;
+};
+struct sh_replog_look sh_replog_look(const struct sh_replog *log);
+
+struct sh_replog_look_zone {
+    uint64_t id;
+    uint16_t owner;
+    struct sh_replog_known known;
+    uint32_t slots, slots_max;      /* slots_max 0: it is not written to */
+    uint64_t slot_bytes;            /* that its slots are filled with, heads included */
+    uint64_t next, handed, durable; /* 0: it is not written to */
+    struct sh_replog_damage damage;
+};
+struct sh_replog_look_slot {
+    uint32_t slot;
+    uint64_t zone;
+    uint8_t kind;          /* enum sh_log_slot_kind (slot.h) */
+    uint32_t filled_bytes; /* with its head; of one that is_found: all of it */
+    uint32_t since_seconds;
+    uint16_t pending; /* batches that are not durable there yet */
+    bool is_found;    /* it has entries from an earlier process */
+    bool is_closed;   /* nothing more is written to it */
+};
+/* The zones, and the slots in use, in pages of up to `room`, 1 at least; returns how many. *cursor_inout is 0 for the first page, and 0 again
+ * when that was the last. A zone that comes or goes between two pages may hide another, or be there twice. */
+size_t sh_replog_look_zones(const struct sh_replog *log, uint64_t *cursor_inout,
+                            struct sh_replog_look_zone *zones_out, size_t room);
+size_t sh_replog_look_slots(const struct sh_replog *log, uint64_t *cursor_inout,
+                            struct sh_replog_look_slot *slots_out, size_t room);
+
 #endif

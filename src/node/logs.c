@@ -454,3 +454,10 @@ bool sh_logs_is_synced(struct sh_logs *logs)
 {
     return atomic_load(&logs->is_synced);
 }
+
+struct sh_logs_told sh_logs_told(struct sh_logs *logs)
+{
+    if (!logs || !logs->log)
+        return (struct sh_logs_told){NULL, NULL, NULL};
+    return (struct sh_logs_told){.log = logs->log, .backup = logs->backup, .keeper = logs->keeper};
+}

@@ -23,6 +23,7 @@
 #include "cluster/view.h"
 #include "env/env.h"
 #include "msg/msg.h"
+#include "node/logs_told.h"
 
 struct sh_logs;
 
@@ -75,5 +76,8 @@ bool sh_logs_is_self(const struct sh_logs *logs);
  * sh_logs_close. */
 void sh_logs_sync_begin(struct sh_logs *logs);
 bool sh_logs_is_synced(struct sh_logs *logs);
+
+/* What LOG_TABLE is answered from (logs_told.h): all NULL while the log is not open. logs may be NULL. */
+struct sh_logs_told sh_logs_told(struct sh_logs *logs);
 
 #endif

@@ -154,6 +154,13 @@ static void on_steps(void *arg, struct sh_msg_in *in)
     sh_steps_answer(node->crew, in);
 }
 
+static void on_log_table(void *arg, struct sh_msg_in *in)
+{
+    struct sh_node_run *node = arg;
+    const struct sh_logs_told told = sh_logs_told(node->logs);
+    sh_logs_table_answer(&told, in);
+}
+
 /* --- Making it ----------------------------------------------------------------------------- */
 
 static enum shoal_err open_wire(struct sh_node_run *node, char *detail)
@@ -235,6 +242,7 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
     sh_msg_handler_set(node->msg, SH_NODE_STOP, SH_MSG_INLINE, on_stop, node);
     sh_msg_handler_set(node->msg, SH_NODE_LOG_LEVELS, SH_MSG_INLINE, on_log_levels, node);
     sh_msg_handler_set(node->msg, SH_NODE_STEPS, SH_MSG_INLINE, on_steps, node);
+    sh_msg_handler_set(node->msg, SH_NODE_LOG_TABLE, SH_MSG_INLINE, on_log_table, node);
     if (!is_superpeer(options))
         sh_msg_handler_set(node->msg, SH_NODE_PROMOTE, SH_MSG_INLINE, sh_node_on_promote, node);
     return err;

@@ -144,7 +144,7 @@ class Log(harness.Case):
         self.log("info", folder, "--file", "zones.log")
         self.refused("shoal", "log", "info", folder, "--file", "../zones.log", status=harness.USAGE,
                      says="not the name of a file")
-        self.refused("shoal", "log", "info", "64", status=harness.USAGE, says="a number names a node")
+        self.refused("shoal", "log", "verify", "64", status=harness.USAGE, says="a number names a node")
         self.refused("shoal", "log", "dump", folder, status=harness.USAGE, says="it needs --zone")
         self.refused("shoal", "log", "dump", folder, "--zone", "x", status=harness.USAGE,
                      says="is no zone")
@@ -180,6 +180,115 @@ class Log(harness.Case):
         os.chmod(folder, 0o500)
         self.addCleanup(os.chmod, folder, 0o700)
         self.log("verify", folder)
+
+
+class OfNode(harness.Case):
+    """What nodes that run say of their logs."""
+
+    SMALL = ("--store-bytes-max", "64MiB", "--chunk-bytes-max", "1MiB", "--zone-bytes", "2MiB",
+             "--log-segment-bytes", "512KiB")
+    SIZE = 2000
+
+    def begin(self):
+        """A superpeer, and two peers that back each other up."""
+        self.superpeer_node = harness.Node(self, "superpeer", "--roles", "superpeer", "--data-dir",
+                                           self.folder / "superpeer").wait_ready()
+        self.peers = [
+            harness.Node(self, f"peer{i}", "--superpeers", self.superpeer_node.address, "--data-dir",
+                         self.folder / f"peer{i}", "--replicas", "1", "--replicas-at", "peers",
+                         *self.SMALL).wait_ready() for i in range(2)]
+        return [peer.nid for peer in self.peers]
+
+    def info(self, nid):
+        return self.shoal_json(self.superpeer_node, "log", "info", nid)
+
+    def write_durable(self, nid, count):
+        client = harness.Client(self, [self.superpeer_node.address])
+        client.do("level", "replicated")
+        harness.eventually(self, "a backup is found", harness.READY_MAX,
+                           lambda: client.ask("create", 8, nid).startswith("ok"))
+        for _ in range(count):
+            client.do("put", client.do("create", self.SIZE, nid), "x" * self.SIZE)
+        client.do("level", "durable")
+        client.do("put", client.do("create", self.SIZE, nid), "x" * self.SIZE)
+        return count + 1
+
+    def test_info_and_segments(self):
+        owner, backup = self.begin()
+        before = self.info(backup)["metrics"]
+        chunks = self.write_durable(owner, 200)
+        own = self.info(owner)
+        kept = self.info(backup)
+        zones = [zone for zone in own["own"] if zone["live_bytes"]]
+        self.assertEqual(own["node"], owner)
+        self.assertEqual(sum(zone["live_bytes"] for zone in zones), own["metrics"]["own_live_bytes"])
+        self.assertGreaterEqual(own["metrics"]["own_live_bytes"], chunks * self.SIZE)
+        self.assertGreaterEqual(own["metrics"]["own_writes"], chunks)
+        self.assertLessEqual(own["metrics"]["own_zones"], len(own["own"]))
+        for zone in zones:
+            self.assertEqual(zone["wanted"], 1)
+            self.assertEqual([(at["node"], at["state"], at["why"]) for at in zone["backups"]],
+                             [(backup, "streaming", None)])
+        self.assertTrue(all(zone["acked_durable"] <= zone["acked_replicated"] <= zone["next"]
+                            for zone in zones))
+        for name, least in (("kept_entries", chunks), ("kept_bytes", chunks * self.SIZE),
+                            ("log_append_bytes", chunks * self.SIZE), ("log_appends", chunks),
+                            ("log_syncs", 1), ("log_primary_writes", 1)):
+            self.assertGreaterEqual(kept["metrics"][name] - before[name], least, name)
+        self.assertGreaterEqual(kept["derived"]["amplification"], 1)
+        self.assertGreater(kept["derived"]["primary_write_mean_bytes"], 0)
+        self.assertAlmostEqual(
+            kept["derived"]["amplification"],
+            sum(kept["derived"]["amplification_" + by]
+                for by in ("primary", "entries", "survivors", "versions")), 6)
+        self.assertGreaterEqual(kept["metrics"]["kept_zones_open"], len(zones))
+        kept_zones = {zone["zone"]: zone for zone in kept["zones"]}
+        for zone in zones:
+            at = kept_zones[zone["zone"]]
+            self.assertEqual((at["owner"], at["written"]), (owner, 1))
+            self.assertGreaterEqual(at["durable"], zone["acked_durable"])
+        text = self.shoal(self.superpeer_node, "log", "info", backup).text
+        self.assertRegex(text, rf"^Log of node {backup}, ")
+        self.assertRegex(text, rf"(?m)^{owner}:\d+ +{owner} ")
+        self.segments_fit(backup)
+
+    def segments_fit(self, nid):
+        """The segments are those that `info` counts, while nothing is written."""
+        def look():
+            return self.info(nid), self.shoal_json(self.superpeer_node, "log", "segments", nid)["segments"]
+
+        info, segments = look()
+        again = look()
+        while (info["zones"], segments) != (again[0]["zones"], again[1]):
+            (info, segments), again = again, look()
+        slots = [segment["slot"] for segment in segments]
+        self.assertGreater(len(slots), 0)
+        self.assertEqual(len(slots), len(set(slots)))
+        self.assertEqual(len(slots), info["metrics"]["log_slots"] - info["metrics"]["log_slots_free"])
+        for zone in info["zones"]:
+            mine = [segment for segment in segments if segment["zone"] == zone["zone"]]
+            self.assertEqual((len(mine), sum(segment["filled_bytes"] for segment in mine)),
+                             (zone["slots"], zone["bytes"]))
+            self.assertEqual(mine, self.shoal_json(self.superpeer_node, "log", "segments", nid,
+                                                   "--zone", zone["zone"])["segments"])
+        self.assertLessEqual({segment["kind"] for segment in segments},
+                             {"entries", "versions", "survivors"})
+
+    def test_its_folder_is_refused(self):
+        _, backup = self.begin()
+        for command in ("info", "segments", "verify"):
+            self.refused("shoal", "log", command, self.folder / "peer1",
+                         says="a node, or another command, uses .*\n.*stop the node first")
+        self.refused("shoal", "log", "dump", self.folder / "peer1", "--zone", "64:1",
+                     says="a node, or another command, uses")
+        self.refused("shoal", "log", "info", backup, "--file", "x", status=harness.USAGE,
+                     says="--file is for a folder")
+
+    def test_without_a_log(self):
+        superpeer, (peer,) = self.cluster(1)
+        for nid in (peer.nid, 1):
+            self.refused("shoal", "log", "info", nid, "--connect", superpeer.address,
+                         says=f"node {nid} has no log")
 
 
 def crc32c(data):

@@ -1,0 +1,133 @@
+/* What a log tells of its zones and slots without reading them: all of them, each once, whatever the size of a page. */
+#include "log/replog_cut_test.h"
+
+#define ZONES 3u
+#define LOOKED_MAX 512u
+
+static struct sh_replog_look_zone zones[LOOKED_MAX];
+static struct sh_replog_look_slot slots[LOOKED_MAX];
+
+static size_t all_zones(size_t page)
+{
+    uint64_t cursor = 0;
+    size_t count = 0;
+    do {
+        size_t more = sh_replog_look_zones(rig.log, &cursor, &zones[count], page);
+        assert_true(more <= page);
+        count += more;
+        assert_true(count + page <= LOOKED_MAX);
+    } while (cursor);
+    return count;
+}
+
+static size_t all_slots(size_t page)
+{
+    uint64_t cursor = 0;
+    size_t count = 0;
+    do {
+        size_t more = sh_replog_look_slots(rig.log, &cursor, &slots[count], page);
+        assert_true(more <= page);
+        count += more;
+        assert_true(count + page <= LOOKED_MAX);
+    } while (cursor);
+    return count;
+}
+
+static const struct sh_replog_look_zone *zone_of(uint64_t id, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (zones[i].id == id)
+            return &zones[i];
+    }
+    return NULL;
+}
+
+static void check_page(size_t page)
+{
+    struct sh_replog_status status;
+    uint64_t bytes[ZONES] = {0};
+    uint32_t found[ZONES] = {0};
+    sh_replog_status_get(rig.log, &status);
+    size_t zone_count = all_zones(page), slot_count = all_slots(page);
+    assert_int_equal(zone_count, ZONES);
+    assert_int_equal(slot_count, status.slots - status.slots_free);
+    for (size_t i = 0; i < slot_count; i++) {
+        for (size_t j = 0; j < i; j++)
+            assert_int_not_equal(slots[i].slot, slots[j].slot);
+        for (unsigned zone = 0; zone < ZONES; zone++) {
+            if (slots[i].zone == rig_zone_id(zone)) {
+                found[zone]++;
+                bytes[zone] += slots[i].filled_bytes;
+            }
+        }
+    }
+    for (unsigned zone = 0; zone < ZONES; zone++) {
+        const struct sh_replog_look_zone *look = zone_of(rig_zone_id(zone), zone_count);
+        assert_non_null(look);
+        assert_int_equal(look->slots, found[zone]);
+        assert_int_equal(look->slot_bytes, bytes[zone]);
+        assert_int_equal(look->next, sh_replog_next(rig.zones[zone].zone));
+        assert_int_equal(look->durable, sh_replog_durable(rig.zones[zone].zone));
+        assert_int_equal(look->known.incarnation, 3);
+        assert_true(look->known.is_added && look->slots <= look->slots_max);
+    }
+}
+
+static void test_pages(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    for (unsigned zone = 0; zone < ZONES; zone++) {
+        rig_zone_add(&rig, zone, 3, 0);
+        for (unsigned i = 0; i < 400; i++)
+            append(zone, i % 100, i, 600);
+    }
+    rig_sync(&rig, ZONES);
+    for (size_t page = 1; page < 20; page++)
+        check_page(page);
+    assert_true(all_slots(64) > ZONES);
+}
+
+/* What an earlier process has left. */
+static void test_found(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 3, 0);
+    for (unsigned i = 0; i < 400; i++)
+        append(0, i % 100, i, 600);
+    rig_sync(&rig, 1);
+    shut();
+    cut_power(cut_of(rig.config.disk));
+    rig_open(&rig);
+    size_t count = all_slots(3);
+    assert_true(count > 0);
+    for (size_t i = 0; i < count; i++)
+        assert_true(slots[i].is_found && slots[i].is_closed && slots[i].zone == rig_zone_id(0));
+    assert_int_equal(all_zones(3), 1);
+    assert_int_equal(zones[0].slots, count);
+    assert_false(zones[0].known.is_added);
+    assert_int_equal(zones[0].next, 0);
+}
+
+static void test_nothing(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    assert_int_equal(all_zones(1), 0);
+    assert_int_equal(all_slots(1), 0);
+    uint64_t cursor = UINT64_MAX; /* as from a wire */
+    assert_int_equal(sh_replog_look_slots(rig.log, &cursor, slots, 1), 0);
+    assert_int_equal(cursor, 0);
+    assert_int_equal(sh_replog_look(rig.log).slot_bytes, rig.config.slot_bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_found, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_nothing, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
