@@ -60,13 +60,18 @@ struct sh_bench_flags {
     uint64_t seed;
     const char *vs; /* --vs */
     bool json;
+    /* Of replicas. */
+    unsigned replicas;      /* --replicas of each chunk, in logs */
+    const char *durability; /* --durability: async, replicated, durable, or all */
     /* Of logs. */
     const char *folder;     /* --folder where their files go */
     unsigned zones;         /* --zones */
     uint64_t zone_bytes;    /* --zone-bytes: of a zone's chunks, with a header each */
     uint64_t segment_bytes; /* --segment-bytes */
     uint64_t buffer_bytes;  /* --buffer-bytes: the write buffer */
-    const char *access;     /* --access to the disk: direct or cached */
+    const char *access;     /* --access to the disk: direct, cached, or raw */
+    unsigned sync_every;    /* --sync-every so many chunks log waits until they are durable */
+    uint64_t disk_writes;   /* --disk-writes: a second, that the disk takes at most */
     unsigned levels;        /* --levels: 2, or 1 without the primary log */
 };
 

@@ -158,6 +158,42 @@ static void names_are_held_against_a_bare_program(void **state)
     free(text);
 }
 
+/* A put at each level, beside the bare program, and what it cost. */
+static void puts_are_logged_at_each_level(void **state)
+{
+    (void)state;
+    static const char *const systems[] = {"bare", "replicated", "async", "durable"};
+    char *text = NULL;
+    assert_int_equal(bench("kv --case put --replicas 1 --count 500 --outstanding 9 --seconds 0.02"
+                           " --runs 1 --vs bare --json",
+                           &text),
+                     0);
+    assert_int_equal(rows_check(text, "kv"), 4);
+    row_has(text, "replicas", 1);
+    row_has(text, "nodes", 1);
+    const char *line = text;
+    for (size_t i = 0; i < 4; i++, line += strcspn(line, "\n") + 1) {
+        struct sh_json *row = NULL;
+        struct sh_json_error error;
+        assert_int_equal(sh_json_parse(line, strcspn(line, "\n"), &row, &error), SHOAL_OK);
+        assert_string_equal(sh_json_text(sh_json_get(row, "system")), systems[i]);
+        if (i > 0) {
+            assert_true(sh_json_f64(sh_json_get(row, "messages")) >= 2);
+            assert_true(sh_json_f64(sh_json_get(row, "bytes")) > 64);
+            assert_true(sh_json_f64(sh_json_get(row, "cpu_ns_owner")) > 0);
+        }
+        sh_json_free(row);
+    }
+    free(text);
+    assert_int_equal(bench("kv --case add --durability durable --replicas 3 --count 500"
+                           " --seconds 0.02 --runs 1 --json",
+                           &text),
+                     0);
+    assert_int_equal(rows_check(text, "kv"), 2);
+    row_has(text, "nodes", 4);
+    free(text);
+}
+
 static void flags_reach_the_benchmarks(void **state)
 {
     (void)state;
@@ -204,8 +240,10 @@ static void flags_reach_the_benchmarks(void **state)
 static void log_figures_check(const char *text)
 {
     static const char *const keys[] = {
-        "bytes_per_write",       "fill_percent",        "memory_bytes",           "log_per_memory",
-        "amplification_primary", "amplification_slots", "amplification_cleaning", "slots_cleaned"};
+        "bytes_per_write",        "fill_percent",          "memory_bytes",
+        "log_per_memory",         "amplification_primary", "amplification_slots",
+        "amplification_cleaning", "slots_cleaned",         "fill_mean_percent",
+        "amplification_segments", "theory_oldest"};
     struct sh_json *row = NULL;
     struct sh_json_error error;
     assert_int_equal(sh_json_parse(text, strcspn(text, "\n"), &row, &error), SHOAL_OK);
@@ -232,6 +270,7 @@ static void logs_are_written_in_every_shape(void **state)
         unsigned levels, size, batch;
     } shapes[] = {{"random", "direct", 2, 500, 5},
                   {"hotcold", "cached", 2, 32, 7},
+                  {"random", "raw", 2, 64, 10},
                   {"load", "direct", 1, 1000, 1}};
     char folder[] = "/tmp/shoal-test-XXXXXX";
     assert_non_null(mkdtemp(folder));
@@ -254,6 +293,20 @@ static void logs_are_written_in_every_shape(void **state)
         log_figures_check(text);
         free(text);
     }
+    /* Beside the same log with one level, on a slow disk. */
+    char line[256];
+    char *text = NULL;
+    snprintf(line, sizeof line,
+             "log --case random --zones 3 --zone-bytes 1MiB --segment-bytes 64KiB --folder %s"
+             " --buffer-bytes 1MiB --vs one-level --disk-writes 15000 --sync-every 100"
+             " --seconds 0.2 --runs 1 --json",
+             folder);
+    assert_int_equal(bench(line, &text), 0);
+    assert_int_equal(rows_check(text, "log"), 2);
+    assert_non_null(strstr(text, "\"ratio_ops_per_s\":"));
+    row_has(text, "disk_writes", 15000);
+    row_has(text, "sync_every", 100);
+    free(text);
     assert_int_equal(rmdir(folder), 0);
 }
 
@@ -267,7 +320,7 @@ static void lists_and_help_are_printed(void **state)
     free(text);
     assert_int_equal(bench("kv --help", &text), 0);
     assert_non_null(strstr(text, "--outstanding"));
-    assert_non_null(strstr(text, "cases: get, put, mixed, multi"));
+    assert_non_null(strstr(text, "cases: get, put, mixed, multi, add"));
     free(text);
 }
 
@@ -289,13 +342,19 @@ static void wrong_words_are_refused(void **state)
                                         "crew --count 4294967295",
                                         "metadata --outstanding 65",
                                         "msg --catch-up 1",
+                                        "kv --durability none",
+                                        "kv --nodes 3",
+                                        "kv --vs bare",
+                                        "kv --replicas 1 --vs redis",
+                                        "kv --replicas 3 --nodes 3",
                                         "log --count 1",
                                         "log --count 100 --zone-bytes 1MiB",
                                         "log --segment-bytes 65537",
                                         "log --buffer-bytes 1048577",
                                         "log --size 512KiB",
                                         "log --zones 10000 --zone-bytes 1TiB --segment-bytes 64KiB",
-                                        "log --access none"};
+                                        "log --access none",
+                                        "log --levels 1 --vs one-level"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *text = NULL;
         assert_int_equal(bench(wrong[i], &text), 2);
@@ -312,6 +371,7 @@ int main(void)
         cmocka_unit_test(each_benchmark_runs),
         cmocka_unit_test(messages_go_in_every_shape),
         cmocka_unit_test(flags_reach_the_benchmarks),
+        cmocka_unit_test(puts_are_logged_at_each_level),
         cmocka_unit_test(logs_are_written_in_every_shape),
         cmocka_unit_test(names_are_held_against_a_bare_program),
     };

@@ -41,7 +41,8 @@ static const struct flag flags_known[] = {
      "requests in flight for each thread and connection", "msg kv metadata"},
     {"batch", FLAG_UNSIGNED, "", AT(batch), 4096,
      "objects in one multi operation; in log, chunks that are written in a row", "store kv log"},
-    {"nodes", FLAG_UNSIGNED, "", AT(nodes), 256, "nodes", "graph msg lookup"},
+    {"nodes", FLAG_UNSIGNED, "", AT(nodes), 256, "nodes; in kv peers, the owner and its backups",
+     "graph msg lookup kv"},
     {"handlers", FLAG_UNSIGNED, "", AT(handlers), 8,
      "threads for pooled handlers; without it handlers run inline", "msg"},
     {"processes", FLAG_UNSIGNED, "", AT(processes), 256,
@@ -66,6 +67,15 @@ static const struct flag flags_known[] = {
     {"verify", FLAG_SWITCH, "", AT(verify), 0, "check in store what is read", "store"},
     {"small-pages", FLAG_SWITCH, "", AT(small_pages), 0, "no huge pages for chunks in store",
      "store"},
+    {"replicas", FLAG_UNSIGNED, "", AT(replicas), 4,
+     "replicas of each chunk in kv, in the logs of other peers; 1: in the owner's own (default: 3, "
+     "with --durability)",
+     "kv"},
+    {"durability", FLAG_TEXT, "", AT(durability), 0,
+     "how far changes get in kv before they are answered, beside async: replicated, durable, or "
+     "all "
+     "(default, with --replicas)",
+     "kv"},
     {"folder", FLAG_TEXT, "", AT(folder), 0,
      "where log puts its files, in a folder of their own (default: TMPDIR, or /tmp)", "log"},
     {"zones", FLAG_UNSIGNED, "", AT(zones), 10000, "zones that log writes to", "log"},
@@ -76,7 +86,15 @@ static const struct flag flags_known[] = {
     {"buffer-bytes", FLAG_U64, "bytes", AT(buffer_bytes), UINT64_C(1) << 36,
      "bytes of a log's write buffer, a multiple of 64 KiB, at least 1 MiB", "log"},
     {"access", FLAG_TEXT, "", AT(access), 0,
-     "how log writes: direct (default), or cached, through the page cache", "log"},
+     "how log writes: direct (default); cached, through the page cache; or raw, into a file that "
+     "has "
+     "all its room before, as a partition has",
+     "log"},
+    {"sync-every", FLAG_UNSIGNED, "", AT(sync_every), 4096,
+     "chunks after which log waits until they are durable (default: only at the end)", "log"},
+    {"disk-writes", FLAG_U64, "", AT(disk_writes), 10000000,
+     "writes a second that the disk takes at most in log, of whatever size (default: as it is)",
+     "log"},
     {"levels", FLAG_UNSIGNED, "", AT(levels), 2,
      "levels of a log: 2 (default), or 1: without the primary log", "log"},
     {"placement", FLAG_TEXT, "", AT(placement), 0,
@@ -98,7 +116,8 @@ static const char *const transports_elsewhere[] = {"tcp", NULL};
 static const char *const key_orders[] = {"uniform", "zipfian", NULL};
 static const char *const idles[] = {"spin", "park", "sleep", "node", NULL};
 static const char *const switches[] = {"on", "off", NULL};
-static const char *const accesses[] = {"direct", "cached", NULL};
+static const char *const durabilities[] = {"async", "replicated", "durable", "all", NULL};
+static const char *const accesses[] = {"direct", "cached", "raw", NULL};
 static const char *const placements[] = {"free", "spin", "one-core", "cross-core", "all", NULL};
 
 static size_t words_count(const char *const *words)
@@ -240,6 +259,8 @@ static enum shoal_err words_check(const struct sh_bench_flags *flags,
         err = word_check("idle", flags->idle, idles, NULL, error_out);
     if (!err)
         err = word_check("catch-up", flags->catch_up, switches, NULL, error_out);
+    if (!err)
+        err = word_check("durability", flags->durability, durabilities, NULL, error_out);
     if (!err)
         err = word_check("access", flags->access, accesses, NULL, error_out);
     if (!err)

@@ -1,15 +1,18 @@
 /* Chunks got and put by a client process from a server process. An application thread keeps its
  * calls in flight with the library's asynchronous forms, waits for the oldest, and begins another
- * for each that is done; `multi` calls the blocking multi get. */
+ * for each that is done; `multi` calls the blocking multi get.
+ *
+ * With --durability or --replicas the chunks are one peer's and are logged: kv_levels.c. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/bytes.h"
 #include "base/log.h"
 #include "bench/benches.h"
-#include "bench/child.h"
 #include "bench/kv.h"
+#include "bench/kv_bench_int.h"
 #include "bench/kv_server.h"
 #include "bench/redis_base.h"
 #include "shoal/shoal.h"
@@ -19,8 +22,8 @@
 #define LOAD_BATCH 1024
 #define LOAD_BYTES_MAX ((size_t)64 << 20)
 
-const char *const sh_bench_kv_cases[] = {"get", "put", "mixed", "multi", NULL};
-const char *const sh_bench_kv_baselines[] = {"redis", NULL};
+const char *const sh_bench_kv_cases[] = {"get", "put", "mixed", "multi", "add", NULL};
+const char *const sh_bench_kv_baselines[] = {"redis", "bare", NULL};
 
 struct slot {
     struct shoal_call call;
@@ -41,7 +44,8 @@ struct worker {
 };
 
 struct client {
-    struct sh_child server;
+    struct sh_kv_servers servers;
+    shoal_nid owner; /* whose the chunks are */
     shoal *store;
     shoal_cid *cids;
     struct worker *workers;
@@ -73,13 +77,15 @@ static enum shoal_err slot_begin(struct worker *worker, struct sh_kv_tally *tall
     slot->begin_ns = now_ns;
     slot->call.done = NULL;
     shoal_cid cid = worker->cids[slot->index];
-    if (slot->op.put) {
+    if (worker->shape->what == SH_KV_ADD) {
+        err = shoal_add_async(worker->store, cid, 0, sh_kv_add_width(size), 1, &slot->call);
+    } else if (slot->op.put) {
         sh_kv_value(slot->index, slot->data, size);
         err = shoal_put_async(worker->store, cid, slot->data, (uint32_t)size, &slot->call);
     } else {
         err = shoal_get_async(worker->store, cid, slot->data, size, &slot->call);
     }
-    return err ? failed("shoal_put_async or shoal_get_async", err) : SHOAL_OK;
+    return err ? failed("shoal_put_async, _get_async or _add_async", err) : SHOAL_OK;
 }
 
 static enum shoal_err slot_end(struct worker *worker, struct sh_kv_tally *tally, struct slot *slot)
@@ -231,19 +237,25 @@ static enum shoal_err load_batch(const struct client *client, uint64_t first, si
     return err ? failed("shoal_multi_put", err) : SHOAL_OK;
 }
 
+/* Chunks of one request, while they are loaded. */
+static size_t batch_of(size_t size)
+{
+    size_t batch = LOAD_BYTES_MAX / size < LOAD_BATCH ? LOAD_BYTES_MAX / size : LOAD_BATCH;
+    return batch ? batch : 1;
+}
+
 /* Creates the chunks and fills them. */
 static enum shoal_err client_load(struct client *client, const struct sh_kv_shape *shape)
 {
     size_t size = shape->flags.size;
     uint64_t total = shape->flags.count;
-    size_t batch = LOAD_BYTES_MAX / size < LOAD_BATCH ? LOAD_BYTES_MAX / size : LOAD_BATCH;
-    batch = batch ? batch : 1;
+    size_t batch = batch_of(size);
     struct shoal_op *ops = calloc(batch, sizeof *ops);
     uint8_t *data = malloc(batch * size);
     enum shoal_err err = ops && data ? SHOAL_OK : SHOAL_ENOMEM;
     for (uint64_t at = 0; !err && at < total; at += CREATE_MAX) {
         size_t part = total - at < CREATE_MAX ? (size_t)(total - at) : CREATE_MAX;
-        err = shoal_create_many(client->store, SHOAL_NID_NONE, (uint32_t)size, part,
+        err = shoal_create_many(client->store, client->owner, (uint32_t)size, part,
                                 client->cids + at);
         if (err)
             err = failed("shoal_create_many", err);
@@ -267,13 +279,18 @@ static enum shoal_err client_open(struct client *client, const struct sh_kv_shap
     client->tallies = calloc(threads, sizeof *client->tallies);
     if (!client->cids || !client->workers || !client->tallies)
         return SHOAL_ENOMEM;
-    enum shoal_err err = sh_kv_server_start(shape, placement, &client->server);
+    struct sh_kv_counts counts;
+    enum shoal_err err = sh_kv_servers_start(shape, placement, &client->servers);
+    if (!err)
+        err = sh_kv_servers_count(&client->servers, sh_kv_servers_owner(&client->servers), &counts);
     if (err)
         return err;
+    client->owner.v = (uint16_t)counts.nid;
     char address[32];
-    snprintf(address, sizeof address, "127.0.0.1:%u", client->server.port);
+    snprintf(address, sizeof address, "127.0.0.1:%u", client->servers.children[0].port);
     struct shoal_options options = {.addresses = address,
                                     .cluster = "bench",
+                                    .level = shape->level,
                                     .timeout_ns = UINT64_C(30000000000),
                                     .spin_ns = 1};
     if (sh_bench_spins(placement))
@@ -298,36 +315,92 @@ static enum shoal_err client_open(struct client *client, const struct sh_kv_shap
 static void client_close(struct client *client)
 {
     shoal_close(client->store);
-    sh_child_stop(&client->server);
+    sh_kv_servers_stop(&client->servers);
     free(client->cids);
     free(client->workers);
     free(client->tallies);
+}
+
+/* How much `count` chunks from the index `first` on have grown. */
+static enum shoal_err growth_read(const struct client *client, uint64_t first, size_t count,
+                                  size_t size, struct shoal_op *ops, uint8_t *data,
+                                  uint64_t *growth)
+{
+    unsigned width = sh_kv_add_width(size);
+    for (size_t i = 0; i < count; i++)
+        ops[i] = (struct shoal_op){
+            .cid = client->cids[first + i], .data = data + i * size, .size = (uint32_t)size};
+    enum shoal_err err = shoal_multi_get(client->store, ops, count);
+    if (err)
+        return failed("shoal_multi_get", err);
+    for (size_t i = 0; i < count; i++) {
+        uint8_t then[8], *now = data + i * size;
+        sh_kv_value(first + i, then, sizeof then);
+        *growth += width == 8 ? sh_load64(now) - sh_load64(then)
+                              : (uint32_t)(sh_load32(now) - sh_load32(then));
+    }
+    return SHOAL_OK;
+}
+
+/* All chunks together have grown by the number of additions, if each was made once. */
+static enum shoal_err additions_check(const struct client *client, const struct sh_kv_shape *shape,
+                                      uint64_t additions)
+{
+    size_t size = shape->flags.size, batch = batch_of(size);
+    struct shoal_op *ops = calloc(batch, sizeof *ops);
+    uint8_t *data = malloc(batch * size);
+    enum shoal_err err = ops && data ? SHOAL_OK : SHOAL_ENOMEM;
+    uint64_t growth = 0, total = shape->flags.count;
+    for (uint64_t at = 0; !err && at < total; at += batch)
+        err = growth_read(client, at, total - at < batch ? (size_t)(total - at) : batch, size, ops,
+                          data, &growth);
+    free(ops);
+    free(data);
+    if (err || growth == additions)
+        return err;
+    SH_ERROR("bench", "additions have been lost, or made twice", SH_U64("made", growth),
+             SH_U64("answered", additions));
+    return SHOAL_EINTERNAL;
 }
 
 static enum shoal_err kv_measure(struct client *client, const struct sh_kv_shape *shape,
                                  struct sh_bench_result *result)
 {
     struct shoal_status status;
-    enum shoal_err err = shoal_status(client->store, shoal_cid_creator(client->cids[0]), &status);
+    struct sh_kv_costs costs;
+    enum shoal_err err = shoal_status(client->store, client->owner, &status);
     if (err)
         return failed("shoal_status", err);
     result->bytes_per_chunk = (double)status.used_bytes / (double)status.chunks;
-    uint64_t cpu_ns = sh_children_cpu_ns(&client->server, 1);
-    err = workers_run(client, shape->flags.threads);
-    result->cpu_ns = sh_children_cpu_ns(&client->server, 1) - cpu_ns;
-    if (err)
-        return err;
-    return sh_kv_sum(client->tallies, shape->flags.threads, shape->flags.size, result);
+    err = sh_kv_costs_begin(&client->servers, &costs);
+    if (!err)
+        err = workers_run(client, shape->flags.threads);
+    if (!err)
+        err = sh_kv_sum(client->tallies, shape->flags.threads, shape->flags.size, result);
+    if (!err)
+        err = sh_kv_costs_end(&client->servers, &costs, shape, result);
+    if (!err && shape->what == SH_KV_ADD)
+        err = additions_check(client, shape, result->ops);
+    return err;
 }
 
-static enum shoal_err kv_run(void *arg, const struct sh_bench_flags *flags,
-                             enum sh_placement placement, struct sh_bench_result *result_out)
+/* Not a part of the measurement is what the load left to be done. */
+static enum shoal_err load_sync(const struct client *client, const struct sh_kv_shape *shape)
+{
+    enum shoal_err err = shape->replicas ? shoal_sync(client->store) : SHOAL_OK;
+    return err ? failed("shoal_sync", err) : SHOAL_OK;
+}
+
+enum shoal_err sh_kv_run(void *arg, const struct sh_bench_flags *flags, enum sh_placement placement,
+                         struct sh_bench_result *result_out)
 {
     const struct sh_kv_shape *shape = arg;
     struct client client;
     (void)flags;
     memset(&client, 0, sizeof client);
     enum shoal_err err = client_open(&client, shape, placement);
+    if (!err)
+        err = load_sync(&client, shape);
     if (!err)
         err = kv_measure(&client, shape, result_out);
     client_close(&client);
@@ -354,20 +427,54 @@ static void shape_fill(struct sh_kv_shape *shape, const struct sh_bench_flags *f
         f->outstanding = 1;
 }
 
+/* Which levels of durability are asked for; replicas without a level are all of them. */
+static enum shoal_err replicas_fill(struct sh_bench *bench, struct sh_kv_shape *shape)
+{
+    const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
+    bool is_logged = flags->durability || flags->replicas;
+    bool is_bare = flags->vs && strcmp(flags->vs, "bare") == 0;
+    if (!is_logged && (flags->nodes || is_bare))
+        return sh_bench_refuse(bench, "--nodes and --vs bare are for --durability or --replicas");
+    if (is_logged && flags->vs && !is_bare)
+        return sh_bench_refuse(bench, "with --durability or --replicas there is --vs bare alone");
+    if (!is_logged)
+        return SHOAL_OK;
+    shape->replicas = flags->replicas ? flags->replicas : SH_KV_REPLICAS;
+    unsigned least = shape->replicas == 1 ? 1 : shape->replicas + 1;
+    shape->nodes = flags->nodes ? flags->nodes : least;
+    if (shape->nodes < least || shape->nodes > SH_KV_NODES_MAX)
+        return sh_bench_refuse(bench, "--nodes are the owner and a node for each of its replicas "
+                                      "(with one replica the owner alone), at most 16");
+    return SHOAL_OK;
+}
+
 static enum shoal_err case_measure(struct sh_bench *bench, struct sh_kv_shape *shape)
 {
     const struct sh_bench_flags *flags = &shape->flags;
     enum sh_placement placements[SH_PLACEMENTS];
     unsigned count = sh_bench_placements(bench, placements);
-    char extra[160];
-    snprintf(extra, sizeof extra,
-             "size=%llu count=%llu threads=%u outstanding=%u batch=%u keys=%s transport=tcp",
-             (unsigned long long)flags->size, (unsigned long long)flags->count, flags->threads,
-             flags->outstanding, sh_kv_batch(shape), flags->keys);
+    const char *name = sh_bench_kv_cases[shape->what], *vs = flags->vs;
+    char extra[192];
+    if (shape->what == SH_KV_ADD && (vs && !shape->replicas)) {
+        sh_bench_note(bench, "add has no baseline here");
+        vs = NULL;
+    }
+    int used = snprintf(extra, sizeof extra,
+                        "size=%llu count=%llu threads=%u outstanding=%u batch=%u keys=%s "
+                        "transport=tcp",
+                        (unsigned long long)flags->size, (unsigned long long)flags->count,
+                        flags->threads, flags->outstanding, sh_kv_batch(shape), flags->keys);
+    if (shape->replicas)
+        snprintf(extra + used, sizeof extra - (size_t)used, " replicas=%u nodes=%u",
+                 shape->replicas, shape->nodes);
     enum shoal_err err = SHOAL_OK;
-    for (unsigned i = 0; !err && i < count; i++)
-        err = sh_bench_measure(bench, sh_bench_kv_cases[shape->what], placements[i], extra, kv_run,
-                               shape, flags->vs, flags->vs ? sh_redis_base_run : NULL, shape);
+    for (unsigned i = 0; !err && i < count; i++) {
+        if (shape->replicas)
+            err = sh_kv_levels_measure(bench, name, placements[i], extra, shape);
+        else
+            err = sh_bench_measure(bench, name, placements[i], extra, sh_kv_run, shape, vs,
+                                   vs ? sh_redis_base_run : NULL, shape);
+    }
     return err;
 }
 
@@ -375,8 +482,10 @@ enum shoal_err sh_bench_kv(struct sh_bench *bench)
 {
     struct sh_zipf zipf;
     struct sh_kv_shape shape = {.zipf = NULL};
-    enum shoal_err err = SHOAL_OK;
     shape_fill(&shape, sh_bench_flags_get(bench), SH_KV_GET);
+    enum shoal_err err = replicas_fill(bench, &shape);
+    if (err)
+        return err;
     if (strcmp(shape.flags.keys, "zipfian") == 0 && shape.flags.count >= 2) {
         sh_zipf_init(&zipf, shape.flags.count);
         shape.zipf = &zipf;
@@ -385,6 +494,10 @@ enum shoal_err sh_bench_kv(struct sh_bench *bench)
         if (!sh_bench_case_wanted(bench, sh_bench_kv_cases[what]))
             continue;
         shape_fill(&shape, sh_bench_flags_get(bench), (enum sh_kv_case)what);
+        if (what == SH_KV_ADD && !sh_kv_add_width(shape.flags.size)) {
+            sh_bench_note(bench, "add is left out: chunks of less than 4 bytes have no number");
+            continue;
+        }
         err = case_measure(bench, &shape);
     }
     return err;

@@ -9,7 +9,8 @@
  *
  * The cases but load begin, unmeasured, with a load, and write twice as many chunks as there are. A
  * zone's chunks are --zone-bytes with headers, and its log may take twice that in slots of
- * --segment-bytes. --vs disk writes the same number of bytes to the same place (disk_base.h).
+ * --segment-bytes. --vs disk writes the same number of bytes to the same place (disk_base.h); --vs one-level is the log
+ * without its primary log.
  *
  * Prediction: docs/log.md, "What limits it": 50 ns for a chunk of 64 bytes are the disk's at
  * 1.5 GB/s, and 25 the log's where IDs follow each other. */
@@ -47,15 +48,22 @@
 #define ROCKSDB_MIN 4.0
 #define FILL_MAX 85.0
 #define AMPLIFICATION_MAX 5.0
+#define THEORY_MAX 1.1
+#define LEVELS_SLOW_MIN 5.0
+#define LEVELS_MIN 1.0
+#define LEVELS_ZONES 2000
+#define MEMORY_ZONES 1000
+#define MEMORY_MIN 500.0
 
 const char *const sh_bench_log_cases[] = {"load", "sequential", "random", "zipf", "hotcold", NULL};
-const char *const sh_bench_log_baselines[] = {"disk", "rocksdb", "redis", NULL};
+const char *const sh_bench_log_baselines[] = {"disk", "rocksdb", "redis", "one-level", NULL};
 
 struct log_bench {
     struct sh_bench *bench;
     const char *name; /* of the case */
     struct sh_log_plan plan;
-    bool has_batch; /* --batch */
+    struct sh_log_plan one_level; /* the same without a primary log */
+    bool has_batch;               /* --batch */
     char folder[256];
     char extra[256];
     const char *vs;
@@ -84,7 +92,10 @@ static void plan_make(const struct sh_bench_flags *flags, struct sh_log_plan *pl
     plan->chunks = flags->count ? flags->count / plan->zones : plan->zone_bytes / each;
     plan->zone_bytes = plan->chunks * each;
     plan->slots_each = sh_replog_slots_for(plan->segment_bytes, 2 * plan->zone_bytes);
-    plan->is_direct = !flags->access || strcmp(flags->access, "direct") == 0;
+    plan->is_direct = !flags->access || strcmp(flags->access, "cached") != 0;
+    plan->is_raw = flags->access && strcmp(flags->access, "raw") == 0;
+    plan->sync_every = flags->sync_every;
+    plan->disk_writes = flags->disk_writes;
     plan->has_primary = flags->levels != 1;
     plan->seed = flags->seed;
     plan->seconds = flags->seconds;
@@ -118,7 +129,8 @@ static uint64_t folder_bytes(const struct log_bench *log)
     uint64_t ours = sh_log_plan_file_bytes(plan);
     uint64_t other =
         OTHER_TIMES * sh_log_plan_count(plan) * (plan->size + (uint64_t)OTHER_ENTRY_BYTES);
-    return log->vs && !is_vs(log, "disk") && other > ours ? other : ours;
+    bool is_other = is_vs(log, "rocksdb") || is_vs(log, "redis");
+    return is_other && other > ours ? other : ours;
 }
 
 /* Refuses what does not fit into the folder. */
@@ -139,6 +151,13 @@ static enum shoal_err space_check(const struct log_bench *log)
     return sh_bench_refuse(log->bench, text);
 }
 
+static const char *access_name(const struct sh_log_plan *plan)
+{
+    if (plan->is_raw)
+        return "raw";
+    return plan->is_direct ? "direct" : "cached";
+}
+
 static void extra_make(struct log_bench *log)
 {
     const struct sh_log_plan *plan = &log->plan;
@@ -146,8 +165,14 @@ static void extra_make(struct log_bench *log)
              "size=%u zones=%u count=%" PRIu64 " segment_bytes=%u buffer_bytes=%" PRIu64
              " batch=%u access=%s levels=%u",
              plan->size, plan->zones, sh_log_plan_count(plan), plan->segment_bytes,
-             plan->buffer_bytes, plan->batch, plan->is_direct ? "direct" : "cached",
-             plan->has_primary ? 2 : 1);
+             plan->buffer_bytes, plan->batch, access_name(plan), plan->has_primary ? 2 : 1);
+    size_t used = strlen(log->extra);
+    if (plan->sync_every)
+        snprintf(log->extra + used, sizeof log->extra - used, " sync_every=%u", plan->sync_every);
+    used = strlen(log->extra);
+    if (plan->disk_writes)
+        snprintf(log->extra + used, sizeof log->extra - used, " disk_writes=%" PRIu64,
+                 plan->disk_writes);
 }
 
 /* --- Bars -------------------------------------------------------------------------------------- */
@@ -182,6 +207,15 @@ static void load_bars(const struct log_bench *log, const struct sh_bench_medians
                   DISK_MIN, true);
 }
 
+/* What a run took, of what its file has. */
+static void memory_bar(const struct log_bench *log, const struct sh_bench_medians *medians)
+{
+    double memory = sh_bench_figure_get(&medians->figures, "memory_bytes");
+    if (log->plan.zones >= MEMORY_ZONES && memory > 0)
+        bar_print(log, "bytes of log for one of memory",
+                  (double)sh_log_plan_file_bytes(&log->plan) / memory, 0, MEMORY_MIN, true);
+}
+
 static void random_bars(const struct log_bench *log, const struct sh_bench_medians *medians)
 {
     const struct sh_log_plan *plan = &log->plan;
@@ -190,12 +224,23 @@ static void random_bars(const struct log_bench *log, const struct sh_bench_media
                   medians[0].cpu_ns_per_op > 0 ? medians[1].cpu_ns_per_op / medians[0].cpu_ns_per_op
                                                : 0,
                   ROCKSDB_MIN, true);
-    if (plan->batch != RANDOM_BATCH || plan->size != SIZE)
+    if (is_vs(log, "one-level") && plan->zones >= LEVELS_ZONES && medians[1].ops_per_s > 0)
+        bar_print(log, "times the chunks of one level", medians[0].ops_per_s / medians[1].ops_per_s,
+                  medians[0].cpu_ns_per_op > 0 ? medians[1].cpu_ns_per_op / medians[0].cpu_ns_per_op
+                                               : 0,
+                  plan->disk_writes ? LEVELS_SLOW_MIN : LEVELS_MIN, true);
+    memory_bar(log, medians);
+    if (plan->batch != RANDOM_BATCH || plan->size != SIZE || plan->disk_writes || plan->sync_every)
         return;
     bar_print(log, "million chunks a second", medians->ops_per_s / 1e6, millions_by_cpu(medians),
               RANDOM_MIN, true);
     bar_print(log, "percent of the slots in use",
               sh_bench_figure_get(&medians->figures, "fill_percent"), 0, FILL_MAX, false);
+    double theory = sh_bench_figure_get(&medians->figures, "theory_oldest");
+    if (theory > 0)
+        bar_print(log, "times the theory of oldest first",
+                  sh_bench_figure_get(&medians->figures, "amplification_segments") / theory, 0,
+                  THEORY_MAX, false);
     bar_print(log, "bytes written for one",
               sh_bench_figure_get(&medians->figures, "amplification_all"), 0, AMPLIFICATION_MAX,
               false);
@@ -205,6 +250,8 @@ static void random_bars(const struct log_bench *log, const struct sh_bench_media
 
 static sh_bench_run base_run_of(const struct log_bench *log)
 {
+    if (is_vs(log, "one-level"))
+        return sh_log_run;
     if (is_vs(log, "rocksdb"))
         return sh_rocksdb_base_run;
     return is_vs(log, "redis") ? sh_redis_log_base_run : sh_disk_base_run;
@@ -213,14 +260,17 @@ static sh_bench_run base_run_of(const struct log_bench *log)
 static enum shoal_err case_measure(struct log_bench *log)
 {
     struct sh_log_plan *plan = &log->plan;
+    struct sh_log_plan *base_plan = is_vs(log, "one-level") ? &log->one_level : plan;
     const struct sh_bench_system systems[] = {{"shoal", sh_log_run, plan},
-                                              {log->vs, base_run_of(log), plan}};
+                                              {log->vs, base_run_of(log), base_plan}};
     struct sh_bench_medians medians[2];
     if (plan->what == SH_LOG_ZIPF)
         sh_zipf_init(&plan->zipf, sh_log_plan_count(plan));
     if (!log->has_batch)
         plan->batch = plan->what == SH_LOG_RANDOM ? RANDOM_BATCH : 1;
     extra_make(log);
+    log->one_level = *plan;
+    log->one_level.has_primary = false;
     enum shoal_err err = sh_bench_measure_all(log->bench, log->name, SH_PLACE_FREE, log->extra,
                                               systems, log->vs ? 2 : 1, log->vs, medians);
     if (err)
@@ -266,6 +316,8 @@ enum shoal_err sh_bench_log(struct sh_bench *bench)
     enum shoal_err err = plan_check(bench, &log.plan);
     if (err)
         return err;
+    if (is_vs(&log, "one-level") && !log.plan.has_primary)
+        return sh_bench_refuse(bench, "--vs one-level and --levels 1 are the same log twice");
     err = sh_bench_folder_make_in(flags->folder, "log", log.folder, sizeof log.folder);
     if (err)
         return err;

@@ -8,7 +8,7 @@
  *             which it wrote some)
  *
  * --count names (a million) are there before anything is measured, and one operation registers one
- * of them, drawn, once more. `--vs bare` alternates with a bare program (metadata_base.h). A case's
+ * of them, drawn, once more. `--vs bare` alternates with a bare program (rounds_base.h). A case's
  * processes serve all of its runs; those of the other system wait meanwhile. */
 #include <inttypes.h>
 #include <poll.h>
@@ -18,8 +18,8 @@
 #include "base/log.h"
 #include "bench/benches.h"
 #include "bench/cluster.h"
-#include "bench/metadata_base.h"
 #include "bench/names.h"
+#include "bench/rounds_base.h"
 #include "client/client.h"
 
 #define COUNT UINT64_C(1000000)
@@ -45,7 +45,7 @@ struct metadata {
     double seconds;
     uint64_t seed;
     struct sh_bench_cluster cluster;
-    struct sh_metadata_base base;
+    struct sh_rounds_base base;
     shoal *store;        /* of the run; borrowed */
     struct sh_report at; /* what journals_sum said last */
     /* What the superpeers' journals did in all runs of a row. */
@@ -137,10 +137,10 @@ static enum shoal_err metadata_run(void *arg, const struct sh_bench_flags *flags
 static enum shoal_err base_run(void *arg, const struct sh_bench_flags *flags,
                                enum sh_placement placement, struct sh_bench_result *result_out)
 {
-    const struct sh_metadata_base *base = arg;
+    const struct sh_rounds_base *base = arg;
     double pause = base->seconds < SILENCE_SECONDS ? base->seconds : SILENCE_SECONDS;
     (void)poll(NULL, 0, (int)(pause * 1000));
-    return sh_metadata_base_run(arg, flags, placement, result_out);
+    return sh_rounds_base_run(arg, flags, placement, result_out);
 }
 
 /* Says what the journals did for each update: the arithmetic of docs/benchmarks.md. */
@@ -233,12 +233,31 @@ static enum shoal_err names_load(const struct metadata *metadata)
     return err;
 }
 
+/* The bare program: an owner and two replicas. Its messages are as large as those of shoal for a name of 13
+ * bytes, frames included. */
+static enum shoal_err base_start(struct metadata *metadata)
+{
+    const struct sh_rounds_shape shape = {.replicas = SH_BENCH_SUPERPEERS - 1,
+                                          .owner_writes = true,
+                                          .level = metadata->is_durable ? SH_ROUNDS_DISK
+                                                                        : SH_ROUNDS_MEMORY,
+                                          .request_bytes = 84,
+                                          .answer_bytes = 29,
+                                          .append_bytes = 64,
+                                          .entry_bytes = 80,
+                                          .confirm_bytes = 60,
+                                          .write_bytes = 32,
+                                          .written_bytes = 80,
+                                          .outstanding_max = SH_BENCH_NAMES_OUTSTANDING_MAX};
+    return sh_rounds_base_start(&metadata->base, &shape);
+}
+
 static enum shoal_err case_measure(struct metadata *metadata, const struct sh_bench_flags *flags)
 {
     bool is_vs = flags->vs != NULL;
     enum shoal_err err = SHOAL_OK;
     if (is_vs)
-        err = sh_metadata_base_start(&metadata->base, metadata->is_durable);
+        err = base_start(metadata);
     if (!err)
         err = sh_bench_cluster_start(&metadata->cluster, "metadata", 0, metadata->is_durable);
     if (!err)
@@ -252,7 +271,7 @@ static enum shoal_err case_measure(struct metadata *metadata, const struct sh_be
                 depth_measure(metadata, flags->outstanding ? flags->outstanding : depths[i], is_vs);
     }
     sh_bench_cluster_stop(&metadata->cluster);
-    sh_metadata_base_stop(&metadata->base);
+    sh_rounds_base_stop(&metadata->base);
     return err;
 }
 

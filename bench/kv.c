@@ -29,7 +29,8 @@ void sh_kv_source_init(struct sh_kv_source *source, const struct sh_kv_shape *sh
 void sh_kv_next(struct sh_kv_source *source, struct sh_kv_op *op)
 {
     enum sh_kv_case what = source->shape->what;
-    op->put = what == SH_KV_PUT || (what == SH_KV_MIXED && sh_keys_next(&source->dice) == 0);
+    op->put = what == SH_KV_PUT || what == SH_KV_ADD ||
+              (what == SH_KV_MIXED && sh_keys_next(&source->dice) == 0);
     op->count = sh_kv_batch(source->shape);
     for (unsigned i = 0; i < op->count; i++)
         op->indexes[i] = sh_keys_next(&source->keys);

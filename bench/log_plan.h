@@ -38,7 +38,10 @@ struct sh_log_plan {
     uint32_t segment_bytes;
     uint32_t slots_each; /* that a zone may have */
     uint64_t buffer_bytes;
-    bool is_direct, has_primary;
+    bool is_direct, is_raw; /* raw: direct, and the file has its size and its room before */
+    bool has_primary;
+    unsigned sync_every;  /* chunks after which nothing goes on until they are durable; 0: never */
+    uint64_t disk_writes; /* a second, at most; 0: as many as the disk takes */
     /* Bytes that its last run wrote, and wrote to the disk: the raw disk writes as many. */
     uint64_t run_ops, run_bytes;
 };

@@ -1,17 +1,25 @@
 #include "bench/log_run.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/resident.h"
+#include "bench/slow_disk.h"
 #include "env/env.h"
 #include "log/replog.h"
 
 #define FILE_NAME "log"
+#define PATH_BYTES 512
 #define OWNER 64
+#define SYNC_EVERY_MAX 4096 /* --sync-every */
 #define STEP_EVERY 64
 #define LINGER_NS UINT64_C(100000000)
 #define SAMPLE_NS UINT64_C(20000000)
@@ -34,6 +42,9 @@ struct run {
     uint64_t idle_ns;   /* processor time of steps that did nothing */
     uint64_t waited_ns; /* when the wait that goes on began */
     uint32_t slots_most;
+    unsigned round[SYNC_EVERY_MAX],
+        round_count;             /* zones of the writes since the last --sync-every */
+    uint64_t slots_sum, samples; /* of slots in use */
     uint64_t resident_before, resident_most, sampled_ns;
     struct sh_replog_status before; /* the measured part */
     uint64_t begin_ns, cpu_ns;
@@ -68,6 +79,8 @@ static void sample(struct run *run)
     if (run->now_ns < run->sampled_ns + SAMPLE_NS)
         return;
     run->sampled_ns = run->now_ns;
+    run->slots_sum += used;
+    run->samples++;
     uint64_t resident = sh_resident_bytes();
     run->resident_most = resident > run->resident_most ? resident : run->resident_most;
 }
@@ -129,6 +142,35 @@ static enum shoal_err append(struct run *run, const struct sh_log_target *target
     return err;
 }
 
+/* Waits until the zone's writes are durable, which has been asked for. */
+static enum shoal_err durable_await(struct run *run, const struct sh_replog_zone *zone)
+{
+    enum shoal_err err = SHOAL_OK;
+    run->waited_ns = sh_bench_now_ns();
+    while (!err && sh_replog_durable(zone) < sh_replog_next(zone)) {
+        err = wait_step(run);
+        if (!err)
+            err = sh_replog_trouble(run->log);
+    }
+    return err;
+}
+
+/* After --sync-every writes nothing goes on before these are durable, as if owners had so many outstanding, and waited for
+ * them. Not while a load goes on. */
+static enum shoal_err round_end(struct run *run, const struct sh_log_target *target)
+{
+    enum shoal_err err = SHOAL_OK;
+    run->round[run->round_count++] = target->zone;
+    if (run->round_count < run->plan->sync_every)
+        return SHOAL_OK;
+    for (unsigned i = 0; i < run->round_count; i++)
+        sh_replog_sync(run->zones[run->round[i]]);
+    for (unsigned i = 0; i < run->round_count && !err; i++)
+        err = durable_await(run, run->zones[run->round[i]]);
+    run->round_count = 0;
+    return err;
+}
+
 /* Appends what is drawn, until the deadline; counts it. */
 static enum shoal_err drawn_append(struct run *run, struct sh_log_draws *draws,
                                    uint64_t deadline_ns)
@@ -137,6 +179,8 @@ static enum shoal_err drawn_append(struct run *run, struct sh_log_draws *draws,
     enum shoal_err err = SHOAL_OK;
     while (!err && sh_log_draw(draws, &target)) {
         err = append(run, &target, sh_log_payload(draws));
+        if (!err && run->plan->sync_every && !draws->loads)
+            err = round_end(run, &target);
         if (draws->drawn % STEP_EVERY)
             continue;
         (void)step(run);
@@ -152,14 +196,8 @@ static enum shoal_err all_sync(struct run *run)
     enum shoal_err err = SHOAL_OK;
     for (unsigned i = 0; i < run->plan->zones; i++)
         sh_replog_sync(run->zones[i]);
-    for (unsigned i = 0; i < run->plan->zones; i++) {
-        run->waited_ns = sh_bench_now_ns();
-        while (!err && sh_replog_durable(run->zones[i]) < sh_replog_next(run->zones[i])) {
-            err = wait_step(run);
-            if (!err && sh_replog_trouble(run->log))
-                err = sh_replog_trouble(run->log);
-        }
-    }
+    for (unsigned i = 0; i < run->plan->zones && !err; i++)
+        err = durable_await(run, run->zones[i]);
     return err;
 }
 
@@ -172,6 +210,25 @@ static enum shoal_err load(struct run *run)
 }
 
 /* --- The measured part ------------------------------------------------------------------------- */
+
+/* Bytes that are written for one, by a cleaner that takes the oldest slots, where writes are to chunks drawn uniformly,
+ * and `live` of the bytes in use are current: A of live = (1 - 1 / A) / -ln(1 - 1 / A), by halving. Of the slots that are
+ * cleaned 1 - 1 / A is current; between two cleanings of a slot each chunk escapes with that probability (Desnoyers, Analytic
+ * modeling of SSD write performance, 2012, section 3; LRU cleaning). */
+double sh_log_theory_oldest(double live)
+{
+    double low = 0, high = 1;
+    if (live <= 0 || live >= 1)
+        return 0;
+    for (unsigned i = 0; i < 60; i++) {
+        double current = (low + high) / 2;
+        if ((1 - current) / -log(current) < live)
+            low = current;
+        else
+            high = current;
+    }
+    return 1 / (1 - low);
+}
 
 static void figures_take(const struct run *run, struct sh_bench_figures *figures)
 {
@@ -187,8 +244,13 @@ static void figures_take(const struct run *run, struct sh_bench_figures *figures
                       (double)(after.version_bytes - before->version_bytes);
     double memory = (double)(run->resident_most - run->resident_before);
     double in_use = (double)run->slots_most;
+    double entries = slots - cleaning, written = (double)(after.appended - before->appended);
+    double mean = run->samples ? (double)run->slots_sum / (double)run->samples : 0;
+    double live = written > 0 ? entries / written * (double)sh_log_plan_count(plan) : 0;
+    double room = mean * plan->segment_bytes;
     sh_bench_figure_add(figures, "bytes_per_write", writes > 0 ? slots / writes : 0);
     sh_bench_figure_add(figures, "fill_percent", 100 * in_use / plan->zones / plan->slots_each);
+    sh_bench_figure_add(figures, "fill_mean_percent", 100 * mean / plan->zones / plan->slots_each);
     sh_bench_figure_add(figures, "memory_bytes", memory);
     sh_bench_figure_add(figures, "log_per_memory",
                         memory > 0 ? in_use * plan->segment_bytes / memory : 0);
@@ -196,6 +258,8 @@ static void figures_take(const struct run *run, struct sh_bench_figures *figures
     sh_bench_figure_add(figures, "amplification_primary", primary / payload);
     sh_bench_figure_add(figures, "amplification_slots", (slots - cleaning) / payload);
     sh_bench_figure_add(figures, "amplification_cleaning", cleaning / payload);
+    sh_bench_figure_add(figures, "amplification_segments", entries > 0 ? slots / entries : 0);
+    sh_bench_figure_add(figures, "theory_oldest", room > 0 ? sh_log_theory_oldest(live / room) : 0);
     sh_bench_figure_add(figures, "slots_cleaned",
                         (double)(after.slots_cleaned - before->slots_cleaned));
     run->plan->run_bytes = (uint64_t)(primary + slots);
@@ -208,6 +272,7 @@ static enum shoal_err measure(struct run *run, struct sh_bench_result *result_ou
     sh_log_draws_init(&draws, plan, false);
     sh_replog_status_get(run->log, &run->before);
     run->slots_most = 0;
+    run->slots_sum = run->samples = 0;
     run->idle_ns = 0;
     uint64_t begin_ns = sh_bench_now_ns(), cpu_ns = sh_bench_cpu_ns();
     enum shoal_err err = drawn_append(run, &draws, sh_log_plan_deadline_ns(plan, begin_ns));
@@ -296,6 +361,51 @@ static enum shoal_err run_in(struct run *run, struct sh_bench_result *result_out
     return err;
 }
 
+/* Makes the file of a raw disk, with zeros of which each has its place. */
+static enum shoal_err raw_make(const struct sh_log_plan *plan, char *path, size_t room)
+{
+    int size = snprintf(path, room, "%s/%s", plan->folder, FILE_NAME);
+    SH_ASSERT(size > 0 && (size_t)size < room);
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int failed = file < 0 ? errno : posix_fallocate(file, 0, (off_t)sh_log_plan_file_bytes(plan));
+    if (file >= 0)
+        close(file);
+    if (!failed)
+        return SHOAL_OK;
+    SH_ERROR("bench", "no file for a raw disk", SH_TEXT("path", path),
+             SH_TEXT("cause", strerror(failed)));
+    return SHOAL_EIO;
+}
+
+/* The disk that the plan wants, and a slow one over it. */
+static enum shoal_err disk_make(const struct sh_log_plan *plan, struct sh_disk **disk_out)
+{
+    char path[PATH_BYTES];
+    struct sh_disk *disk, *slow;
+    enum shoal_err err = plan->is_raw ? raw_make(plan, path, sizeof path) : SHOAL_OK;
+    if (!err)
+        err = plan->is_raw ? sh_raw_disk_create(path, FILE_NAME, true, &disk)
+                           : sh_real_disk_create(plan->folder, plan->is_direct, &disk);
+    if (err || !plan->disk_writes) {
+        if (!err)
+            *disk_out = disk;
+        return err;
+    }
+    err = sh_slow_disk_create(disk, plan->disk_writes, &slow);
+    if (err)
+        disk->ops->destroy(disk);
+    else
+        *disk_out = slow;
+    return err;
+}
+
+static void file_remove(const struct sh_log_plan *plan)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", plan->folder, FILE_NAME);
+    (void)unlink(path); /* the folder goes anyway */
+}
+
 enum shoal_err sh_log_run(void *arg, const struct sh_bench_flags *flags,
                           enum sh_placement placement, struct sh_bench_result *result_out)
 {
@@ -305,12 +415,12 @@ enum shoal_err sh_log_run(void *arg, const struct sh_bench_flags *flags,
     run.zones = calloc(run.plan->zones, sizeof *run.zones);
     if (!run.zones)
         return SHOAL_ENOMEM;
-    enum shoal_err err = sh_real_disk_create(run.plan->folder, run.plan->is_direct, &run.disk);
+    enum shoal_err err = disk_make(run.plan, &run.disk);
     if (!err) {
         err = run_in(&run, result_out);
-        (void)run.disk->ops->remove(run.disk, FILE_NAME); /* the folder goes anyway */
         run.disk->ops->destroy(run.disk);
     }
+    file_remove(run.plan);
     free(run.zones);
     return err;
 }

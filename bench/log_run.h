@@ -11,15 +11,23 @@
  *
  *   bytes_per_write                    of a batch on its way to a slot, heads and padding included
  *   fill_percent                       most slots in use, of those that all zones may have
+ *   fill_mean_percent                  the same on average
  *   memory_bytes                       most that the process had more than before the log was opened
  *   log_per_memory                     most bytes of slots in use, divided by that
  *   amplification_all, and by source   bytes written for one of the payload: _primary, _slots (batches
  *                                      that were appended), _cleaning (survivors and version logs)
+ *   amplification_segments             bytes written to slots for one of a write with its header, and
+ *   theory_oldest                      the same by theory, with as many slots in use on average, were the
+ *                                      writes uniform and the run without end
  *   slots_cleaned
  *
  * ENOSPC, EIO: the log's. ETIMEOUT: the log took no write for a minute. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_log_run(void *arg, const struct sh_bench_flags *flags,
                                           enum sh_placement placement,
                                           struct sh_bench_result *result_out);
+
+/* Bytes that are written for one by a cleaner that takes the oldest slots, of whose bytes `live` are current, where writes
+ * are uniform. 0: live is not between 0 and 1. */
+double sh_log_theory_oldest(double live);
 
 #endif

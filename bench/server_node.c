@@ -37,11 +37,16 @@ enum shoal_err sh_server_node_run(const struct sh_server_setting *settings, size
     return err;
 }
 
-void sh_server_serve(const struct sh_node_run *node, int report_fd)
+uint16_t sh_server_port(const struct sh_node_run *node)
 {
     const char *colon = strrchr(sh_node_address(node), ':');
     SH_ASSERT(colon != NULL);
-    sh_child_report(report_fd, (uint16_t)strtoul(colon + 1, NULL, 10));
+    return (uint16_t)strtoul(colon + 1, NULL, 10);
+}
+
+void sh_server_serve(const struct sh_node_run *node, int report_fd)
+{
+    sh_child_report(report_fd, sh_server_port(node));
     for (;;)
         (void)pause();
 }

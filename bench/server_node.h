@@ -16,6 +16,8 @@ struct sh_server_setting {
  * process is killed when the run ends. Logs what was wrong. */
 SHOAL_NODISCARD enum shoal_err sh_server_node_run(const struct sh_server_setting *settings,
                                                   size_t count, struct sh_node_run **node_out);
+/* The port of a node's address. */
+uint16_t sh_server_port(const struct sh_node_run *node);
 /* Reports the port of a node's address, and waits to be killed. */
 void sh_server_serve(const struct sh_node_run *node, int report_fd);
 

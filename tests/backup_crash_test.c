@@ -1,7 +1,7 @@
 /* A node alone, on a simulated disk that loses, tears and delays what is not synced, and fails at times: its store, its backup and
  * its log. After a power cut the store that comes back has, of each chunk, the last state that was acknowledged as durable, or a
  * later one; after the end of its process, the last that was acknowledged as replicated; nothing that nobody wrote; and no read was
- * told a state that went away, but those of async writes.
+ * told a state that went away, but those of async writes. Of numbered requests the completion records are there whose changes are.
  *
  * SHOAL_TEST_SEEDS: how many fresh seeds (default 20). SHOAL_TEST_SEED: the first of them. */
 #include <setjmp.h>
@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "recover/home.h"
 #include "sim/world.h"
+#include "tests/backup_requests_int.h"
 #include "tests/seed_int.h"
 
 #define MS UINT64_C(1000000)
@@ -39,6 +40,8 @@ struct op {
     struct test *test;
     struct sh_write write;
     bool is_busy;
+    struct sh_write_request request; /* number 0: it has none */
+    uint64_t summand;
     unsigned count;
     struct {
         unsigned id, state;
@@ -59,13 +62,16 @@ struct test {
     struct sh_backup *backup;
     struct sh_replog *log;
     struct sh_recovered found;
+    struct requests requests;
     struct chunk chunks[IDS];
     struct op ops[OPS];
-    unsigned ids; /* above all that were ever there */
+    bool is_numbered; /* requests are; else zones that are empty go at once */
+    unsigned ids;     /* above all that were ever there */
 };
 
 static unsigned all_writes, all_acked, all_checked, all_zones, all_refused, all_waited, all_large,
     all_troubles, all_later, all_abandoned, all_grown;
+static uint64_t all_completions, all_missing;
 static uint8_t scratch[1 << 20];
 
 static uint64_t now_of(const struct test *test)
@@ -129,6 +135,8 @@ static enum shoal_err node_open(struct test *test, const struct sh_env *env)
     config.store = test->store;
     assert_int_equal(sh_backup_create(&config, &test->backup), SHOAL_OK);
     log.arg = test->backup;
+    log.completions = sh_backup_completions(test->backup);
+    log.completions.seconds = UINT32_MAX / 2; /* recovery has another clock than the steps */
     enum shoal_err err = sh_replog_open(&log, now_of(test), seconds_of(test), &test->log);
     if (err) {
         test->log = NULL;
@@ -139,7 +147,9 @@ static enum shoal_err node_open(struct test *test, const struct sh_env *env)
                                          .backup = test->backup,
                                          .store = test->store,
                                          .nid = {NID},
-                                         .clock = env->clock};
+                                         .clock = env->clock,
+                                         .completed = requests_found,
+                                         .arg = &test->requests};
     err = sh_recover_home_run(&home, &test->found);
     if (!err)
         sh_backup_home_set(test->backup, test->log);
@@ -218,7 +228,10 @@ static void changed(struct op *op, unsigned id, const uint8_t *bytes, uint32_t s
 {
     assert_true(op->count < CHANGES);
     op->changes[op->count].id = id;
-    op->changes[op->count++].state = chunk_set(op->test, id, bytes, size);
+    unsigned state = chunk_set(op->test, id, bytes, size);
+    op->changes[op->count++].state = state;
+    if (op->request.number)
+        requests_changed(&op->test->requests, &op->request, id, state, op->summand);
 }
 
 static void on_acked(void *arg, enum shoal_err err)
@@ -226,6 +239,10 @@ static void on_acked(void *arg, enum shoal_err err)
     struct op *op = arg;
     struct test *test = op->test;
     enum sh_level level = op->write.level;
+    if (!err && op->request.number && sh_prng_below(&test->prng, 3))
+        requests_finish(&test->requests, &op->request);
+    else if (!err && op->request.number)
+        requests_lose(&test->requests, &op->request);
     for (unsigned i = 0; !err && i < op->count; i++) {
         struct chunk *chunk = &test->chunks[op->changes[i].id];
         for (unsigned l = SH_LEVEL_REPLICATED; l <= level; l++) {
@@ -250,6 +267,18 @@ static struct op *op_begin(struct test *test)
         return op;
     }
     return NULL;
+}
+
+/* The operation, which changes one chunk first, may be of a numbered request. */
+static void op_number(struct op *op, enum sh_write_result result)
+{
+    struct test *test = op->test;
+    if (!test->is_numbered || sh_prng_below(&test->prng, 4) == 0)
+        return;
+    unsigned client = (unsigned)sh_prng_below(&test->prng, REQUESTS_CLIENTS);
+    op->request = requests_begin(&test->requests, client, result);
+    if (op->request.number)
+        sh_write_request_set(&op->write, &op->request);
 }
 
 static void op_wait(struct op *op)
@@ -318,6 +347,8 @@ static void create_some(struct test *test, struct op *op)
     for (size_t i = 0; i < count; i++)
         sizes[i] = size_drawn(test);
     const struct sh_store_wish wish = {.sizes = sizes, .count = count};
+    if (count == 1)
+        op_number(op, SH_WRITE_CHUNK);
     enum shoal_err err = sh_backup_new_as(test->backup, &op->write, &wish, cids, NULL);
     if (err == SHOAL_EFULL || !was_done(test, err))
         return;
@@ -447,6 +478,12 @@ static void change_one(struct test *test, struct op *op)
     if (!id)
         return;
     struct sh_store_rewrite rewrite = rewrite_drawn(test, id, &size);
+    bool is_add = rewrite.kind == SH_STORE_ADD;
+    op_number(op, is_add ? SH_WRITE_SUMMAND : SH_WRITE_NO_RESULT);
+    op->request.offset = rewrite.offset;
+    op->request.width = rewrite.width;
+    op->request.delta = rewrite.delta;
+    op->summand = is_add ? sh_load64(test->chunks[id].bytes + rewrite.offset) : 0;
     enum shoal_err err = sh_backup_rewrite(test->backup, &op->write, &rewrite);
     if (err == SHOAL_ELIMIT && !is_large_busy(test, 0)) {
         assert_int_equal(sh_store_rewriting_begin(test->store, &rewrite, &op->rewriting), SHOAL_OK);
@@ -493,6 +530,7 @@ static void grow_and_remove(struct test *test, struct op *op)
     uint32_t before = test->chunks[id].size;
     if (!id || before >= size)
         return;
+    op_number(op, SH_WRITE_NO_RESULT);
     memcpy(scratch, test->chunks[id].bytes, before);
     memset(scratch + before, 0, size - before);
     enum shoal_err err = sh_backup_rewrite(test->backup, &op->write, &grow);
@@ -509,6 +547,8 @@ static void grow_and_remove(struct test *test, struct op *op)
 
 static void act(struct test *test)
 {
+    if (sh_prng_below(&test->prng, 100) == 0)
+        requests_repeat(&test->requests, (unsigned)sh_prng_below(&test->prng, REQUESTS_CLIENTS));
     for (unsigned i = 0; i < OPS; i++) {
         if (test->ops[i].rewriting && sh_prng_below(&test->prng, 2))
             large_step(test, &test->ops[i]);
@@ -538,6 +578,30 @@ static void act(struct test *test)
 }
 
 /* --- Checking ---------------------------------------------------------------------------------- */
+
+/* Which of its states a chunk that was found may be in. */
+static void state_of(void *arg, unsigned id, unsigned *least_out, unsigned *most_out,
+                     bool *is_there_out)
+{
+    struct test *test = arg;
+    const struct chunk *chunk = &test->chunks[id];
+    uint32_t size;
+    enum shoal_err err = sh_store_get(test->store, cid_of(id), scratch, sizeof scratch, &size);
+    uint64_t is = hash_of(scratch, err ? ABSENT : size);
+    *least_out = *most_out = 0;
+    bool is_seen = false;
+    for (unsigned i = 0; i < chunk->count; i++) {
+        if (chunk->states[i] != is)
+            continue;
+        *least_out = is_seen ? *least_out : i;
+        *most_out = i;
+        is_seen = true;
+    }
+    /* Before its first state there was none. */
+    if (err)
+        *least_out = 0;
+    *is_there_out = !err;
+}
 
 /* Of each chunk the store has a state that the model allows, which then is all that the model has. */
 static void check(struct test *test, enum sh_level level)
@@ -604,6 +668,7 @@ static void run_seed(uint64_t seed, uint64_t at)
     calm.write_err_ppm = calm.sync_err_ppm = calm.again_ppm = 0;
     test.seed = seed;
     test.prng = sh_prng_split(&prng);
+    test.is_numbered = sh_prng_below(&prng, 2);
     struct sh_world_config config = {.seed = sh_prng_next(&prng), .disk = calm};
     test.world = sh_world_create(&config);
     struct sh_world_node node = {.boot = boot, .crash = crash, .arg = &test};
@@ -627,8 +692,11 @@ static void run_seed(uint64_t seed, uint64_t at)
         if (test.opened)
             fail_msg("seed %llu: can't open: %s", (unsigned long long)seed,
                      shoal_err_name(test.opened));
+        requests_check(&test.requests, NID, state_of, &test);
         check(&test, calm.keeps_done ? SH_LEVEL_REPLICATED : SH_LEVEL_DURABLE);
     }
+    all_completions += test.requests.checked;
+    all_missing += test.requests.missing;
     for (unsigned i = 0; i < OPS; i++)
         op_end(&test.ops[i]);
     node_close(&test);
@@ -647,12 +715,14 @@ static void fixed_seeds_hold(void **state)
     print_message("%u changes, %u acknowledged, %u waited for, %u refused, %u large, %u given up, "
                   "%u grown, %u chunks "
                   "found, %u of them with "
-                  "later changes, %u zones, %u logs out of service\n",
+                  "later changes, %u zones, %u logs out of service, %u completions had to be "
+                  "there, %u are not\n",
                   all_writes, all_acked, all_waited, all_refused, all_large, all_abandoned,
-                  all_grown, all_checked, all_later, all_zones, all_troubles);
-    assert_true(all_acked > 10000 && all_waited > 1000 && all_refused > 50 && all_large > 20 &&
+                  all_grown, all_checked, all_later, all_zones, all_troubles,
+                  (unsigned)all_completions, (unsigned)all_missing);
+    assert_true(all_acked > 10000 && all_waited > 1000 && all_refused > 50 && all_large > 10 &&
                 all_abandoned > 20 && all_grown > 200 && all_checked > 10000 && all_later > 100 &&
-                all_zones > 100);
+                all_zones > 100 && all_completions > 100 && all_missing > 50);
 }
 
 static void fresh_seeds_hold(void **state)

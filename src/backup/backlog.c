@@ -230,22 +230,23 @@ static void bytes_put(struct sh_backlog *backlog, const uint8_t *from, size_t si
     }
 }
 
-/* u64 chunk, u32 size, u8 kind, u8 whether it goes with the next (1) and for which cursor it is (>> 1), u16 piece, u16 pieces, u32
- * total */
+/* u64 chunk, u32 size, u8 kind and bytes of the completion (<< 2), u8 whether it goes with the next (1) and for which cursor it is (>> 1), u16 piece, u16 pieces, u32
+ * total; the completion, the image */
 static void entry_put(struct sh_backlog *backlog, const struct sh_backlog_entry *entry)
 {
     uint8_t head[SH_BACKLOG_HEAD_BYTES];
     bool has_bytes = entry->kind == SH_BACKLOG_IMAGE;
-    uint64_t bytes = SH_BACKLOG_HEAD_BYTES + (has_bytes ? entry->size : 0);
+    uint64_t bytes = SH_BACKLOG_HEAD_BYTES + entry->completion_size + (has_bytes ? entry->size : 0);
     SH_ASSERT(backlog->reserved >= bytes);
     sh_store64(head, (uint64_t)entry->creator << 48 | entry->local_id);
     sh_store32(head + 8, entry->size);
-    head[12] = entry->kind;
+    head[12] = (uint8_t)(entry->kind | entry->completion_size << 2);
     head[13] = (uint8_t)(entry->with_next | entry->only << 1);
     sh_store16(head + 14, entry->piece);
     sh_store16(head + 16, entry->pieces);
     sh_store32(head + 18, entry->total);
     bytes_put(backlog, head, sizeof head);
+    bytes_put(backlog, entry->completion, entry->completion_size);
     bytes_put(backlog, entry->at, has_bytes ? entry->size : 0);
     backlog->reserved -= bytes;
 }
@@ -253,12 +254,14 @@ static void entry_put(struct sh_backlog *backlog, const struct sh_backlog_entry 
 static void pieces_put(struct sh_backlog *backlog, const struct sh_backlog_entry *entry)
 {
     struct sh_backlog_entry piece = *entry;
+    uint8_t completion_size = entry->completion_size;
     bool is_zeros = entry->kind != SH_BACKLOG_IMAGE;
     uint32_t left = entry->size, most = sh_backlog_piece_bytes(is_zeros);
     piece.pieces = sh_backlog_pieces(is_zeros, left);
     piece.total = left;
     for (piece.piece = 0; piece.piece < piece.pieces; piece.piece++) {
         piece.size = left < most ? left : most;
+        piece.completion_size = piece.piece + 1 == piece.pieces ? completion_size : 0;
         entry_put(backlog, &piece);
         piece.at += is_zeros ? 0 : piece.size;
         left -= piece.size;
@@ -302,7 +305,8 @@ enum shoal_err sh_backlog_piece(struct sh_backlog *backlog, const struct sh_back
 {
     sh_spin_take(&backlog->lock);
     SH_ASSERT(backlog->is_held && piece->kind == SH_BACKLOG_IMAGE &&
-              piece->size <= SH_BACKLOG_PIECE_BYTES && piece->piece + 1 < piece->pieces);
+              piece->size <= SH_BACKLOG_PIECE_BYTES && piece->piece + 1 < piece->pieces &&
+              !piece->completion_size);
     enum shoal_err err = room_take(backlog, SH_BACKLOG_HEAD_BYTES + piece->size);
     if (!err) {
         entry_put(backlog, piece);
@@ -316,7 +320,7 @@ enum shoal_err sh_backlog_piece(struct sh_backlog *backlog, const struct sh_back
 enum shoal_err sh_backlog_last(struct sh_backlog *backlog, uint32_t size)
 {
     sh_spin_take(&backlog->lock);
-    SH_ASSERT(backlog->is_held && size <= SH_BACKLOG_PIECE_BYTES);
+    SH_ASSERT(backlog->is_held && size <= SH_BACKLOG_PIECE_BYTES + SH_COMPLETION_BYTES_MAX);
     enum shoal_err err = room_take(backlog, SH_BACKLOG_HEAD_BYTES + size);
     sh_spin_release(&backlog->lock);
     return err;
@@ -463,7 +467,7 @@ static const uint8_t *bytes_get(struct sh_backlog_place *place, size_t size, uin
     return found ? found : into;
 }
 
-/* The entry at a place, which moves to its image. */
+/* The entry at a place, which moves to its completion. */
 static struct sh_backlog_entry head_get(struct sh_backlog_place *place)
 {
     uint8_t room[SH_BACKLOG_HEAD_BYTES];
@@ -472,7 +476,8 @@ static struct sh_backlog_entry head_get(struct sh_backlog_place *place)
     return (struct sh_backlog_entry){.local_id = chunk & ((UINT64_C(1) << 48) - 1),
                                      .creator = (uint16_t)(chunk >> 48),
                                      .size = sh_load32(head + 8),
-                                     .kind = head[12],
+                                     .kind = head[12] & 3,
+                                     .completion_size = head[12] >> 2,
                                      .with_next = head[13] & 1,
                                      .only = head[13] >> 1,
                                      .piece = sh_load16(head + 14),
@@ -493,6 +498,10 @@ static bool place_pass(const struct sh_backlog_cursor *cursor, struct sh_backlog
     struct sh_backlog_entry entry = head_get(place);
     bool is_last = is_last_of_write(&entry);
     bool is_other = entry.only && entry.only != cursor->slot + 1;
+    if (entry.completion_size) {
+        const uint8_t *found = bytes_get(place, entry.completion_size, entry.completion);
+        memmove(entry.completion, found, entry.completion_size);
+    }
     if (entry.kind == SH_BACKLOG_IMAGE)
         entry.at = bytes_get(place, entry.size, is_other ? NULL : scratch);
     /* A block that was read to its end may go back to the pool before the next read. */

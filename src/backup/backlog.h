@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backup/completion.h"
 #include "base/bytes.h"
 #include "base/lock.h"
 #include "shoal/err.h"
@@ -54,6 +55,9 @@ struct sh_backlog_entry {
     uint32_t size;          /* of the image, the piece or the zeros */
     uint32_t total;         /* of all pieces together */
     const uint8_t *at;      /* of an image or a piece; read: until the next read or take */
+    /* What came of the request that the write is of (completion.h), with its last piece; 0 bytes: of none. */
+    uint8_t completion_size;
+    uint8_t completion[SH_COMPLETION_BYTES_MAX];
 };
 
 /* The chunk that others see removed where an entry is for one cursor only: there is none. */
@@ -128,14 +132,14 @@ void sh_backlog_cancel(struct sh_backlog *backlog, uint64_t bytes);
 uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_entry *note,
                            const struct sh_backlog_entry *entry);
 
-/* A chunk's pieces will be recorded one by one: nothing else is admitted until the hold ends. Takes room for a note of so many bytes, or for
- * none: 0. EAGAIN: there is room that was taken and
+/* A chunk's pieces will be recorded one by one: nothing else is admitted until the hold ends. Takes room for a note of so many bytes, with
+ * its completion, or for none: 0. EAGAIN: there is room that was taken and
  * not recorded in yet, another chunk comes in pieces, or there is no room now. */
 SHOAL_NODISCARD enum shoal_err sh_backlog_hold(struct sh_backlog *backlog, uint32_t note);
 /* Takes room for a piece and records it, all pieces but the last one. EAGAIN: there is no room now. */
 SHOAL_NODISCARD enum shoal_err sh_backlog_piece(struct sh_backlog *backlog,
                                                 const struct sh_backlog_entry *piece);
-/* Takes room for the last piece. EAGAIN: there is none now. */
+/* Takes room for the last piece, of so many bytes with its completion. EAGAIN: there is none now. */
 SHOAL_NODISCARD enum shoal_err sh_backlog_last(struct sh_backlog *backlog, uint32_t size);
 /* Ends the hold with the last piece, for which room was taken, and a note that is the write behind it, or NULL; returns the number of the
  * last of them. */

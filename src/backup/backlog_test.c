@@ -80,6 +80,7 @@ static void expect_image(struct model *model, const struct sh_backlog_entry *ent
     for (; piece.piece < piece.pieces; piece.piece++) {
         piece.size = left < most ? left : most;
         left -= piece.size;
+        piece.completion_size = left ? 0 : entry->completion_size; /* with the last */
         expect(model, &piece, model->next, fill);
     }
 }
@@ -104,11 +105,21 @@ static bool read_one(struct model *model, unsigned cursor)
     assert_int_equal(got.pieces, expected->entry.pieces);
     assert_int_equal(got.size, expected->entry.size);
     assert_int_equal(got.total, expected->entry.total);
+    assert_int_equal(got.completion_size, expected->entry.completion_size);
+    assert_memory_equal(got.completion, expected->entry.completion, got.completion_size);
     for (uint32_t i = 0; got.kind == SH_BACKLOG_IMAGE && i < got.size; i++) {
         if (got.at[i] != expected->fill)
             assert_int_equal(got.at[i], expected->fill);
     }
     return true;
+}
+
+/* What came of a request, of any bytes. */
+static void completion_draw(struct sh_backlog_entry *entry, uint64_t *seed)
+{
+    entry->completion_size = (uint8_t)(1 + test_draw(seed) % SH_COMPLETION_BYTES_MAX);
+    for (unsigned i = 0; i < entry->completion_size; i++)
+        entry->completion[i] = (uint8_t)test_draw(seed);
 }
 
 static struct sh_backlog_entry entry_drawn(uint64_t *seed)
@@ -122,12 +133,14 @@ static struct sh_backlog_entry entry_drawn(uint64_t *seed)
         entry.size = (uint32_t)(test_draw(seed) % most);
     if (entry.kind == SH_BACKLOG_ZEROS)
         entry.size *= 100;
+    if (test_draw(seed) % 3 == 0)
+        completion_draw(&entry, seed);
     return entry;
 }
 
 static uint64_t bytes_of(const struct sh_backlog_entry *entry)
 {
-    return sh_backlog_bytes(entry->kind != SH_BACKLOG_IMAGE, entry->size);
+    return sh_backlog_bytes(entry->kind != SH_BACKLOG_IMAGE, entry->size) + entry->completion_size;
 }
 
 /* Records an entry if it is admitted, perhaps with a note before it. */
@@ -170,9 +183,9 @@ static void pieces_drawn(struct model *model, uint64_t *seed)
 {
     struct sh_backlog_entry piece = {.local_id = 9, .creator = 1, .kind = SH_BACKLOG_IMAGE};
     uint8_t fill = (uint8_t)test_draw(seed);
-    if (sh_backlog_hold(&model->backlog, 16))
+    if (sh_backlog_hold(&model->backlog, 16 + SH_COMPLETION_BYTES_MAX))
         return;
-    assert_int_equal(sh_backlog_hold(&model->backlog, 16), SHOAL_EAGAIN);
+    assert_int_equal(sh_backlog_hold(&model->backlog, 16 + SH_COMPLETION_BYTES_MAX), SHOAL_EAGAIN);
     piece.pieces = (uint16_t)(2 + test_draw(seed) % 6);
     piece.size = SH_BACKLOG_PIECE_BYTES;
     piece.total = piece.pieces * piece.size;
@@ -192,12 +205,14 @@ static void pieces_drawn(struct model *model, uint64_t *seed)
         piece.piece++;
     }
     piece.piece = (uint16_t)(piece.pieces - 1);
-    while ((is_whole || has_room) && sh_backlog_last(&model->backlog, piece.size))
+    while ((is_whole || has_room) &&
+           sh_backlog_last(&model->backlog, piece.size + SH_COMPLETION_BYTES_MAX))
         read_all(model);
     if (is_whole) {
-        const struct sh_backlog_entry note = {
+        struct sh_backlog_entry note = {
             .kind = SH_BACKLOG_IMAGE, .pieces = 1, .size = 16, .at = image};
         bool has_note = test_draw(seed) % 2;
+        completion_draw(has_note ? &note : &piece, seed);
         assert_int_equal(sh_backlog_hold_end(&model->backlog, &piece, has_note ? &note : NULL),
                          model->next + has_note);
         expect(model, &piece, model->next++, fill);

@@ -5,6 +5,7 @@
 #include "backup/backup_int.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "msg/once.h"
 
 #define WINDOW_MIN (UINT64_C(1) << 20)
 #define DRAIN_ENTRIES 256u         /* of one zone in a step */
@@ -20,6 +21,8 @@ static enum shoal_err windows_make(struct sh_backup *backup)
     enum shoal_err err = sh_zones_make(&backup->zones);
     if (!err)
         err = sh_backlog_pool_create(4 * backup->window / SH_BACKLOG_BLOCK_BYTES, &backup->pool);
+    if (!err)
+        err = sh_acknowledged_create(&backup->acknowledged);
     backup->guards = calloc(SH_GUARDS, sizeof *backup->guards);
     backup->scratch = malloc(SH_BACKLOG_PIECE_BYTES);
     return err || (backup->guards && backup->scratch) ? err : SHOAL_ENOMEM;
@@ -36,6 +39,8 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
               (config->cluster.zones && config->window_bytes && config->cluster.life &&
                config->cluster.replicas && config->cluster.replicas <= SH_ZONE_BACKUPS_MAX));
     backup->config = *config;
+    if (!config->repeat_ns)
+        backup->config.repeat_ns = SH_ONCE_REPEAT_NS;
     sh_spin_init(&backup->waits_lock, SH_LOCK_BACKUP_WAITS);
     sh_lock_init(&backup->zones.lock, SH_LOCK_BACKUP);
     enum shoal_err err = config->window_bytes ? windows_make(backup) : SHOAL_OK;
@@ -75,6 +80,7 @@ void sh_backup_destroy(struct sh_backup *backup)
         sh_zone_free(backup->making);
     sh_zones_end(&backup->zones);
     sh_backlog_pool_destroy(backup->pool);
+    sh_acknowledged_destroy(backup->acknowledged);
     free(backup->guards);
     free(backup->scratch);
     free(backup);
@@ -175,6 +181,8 @@ enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *
     if (err)
         return err;
     atomic_init(&zone->live, live_bytes);
+    atomic_init(&zone->told, backup->has_found_told);
+    backup->has_found_told = false;
     if (!backup->zones.open)
         backup->zones.open = zone; /* the newest one; the others fill up as IDs are used again */
     return SHOAL_OK;
@@ -191,6 +199,23 @@ bool sh_backup_is_on(const struct sh_backup *backup)
     return backup->is_on;
 }
 
+bool sh_backup_is_home(const struct sh_backup *backup)
+{
+    return backup->is_on && !sh_backup_is_clustered(backup);
+}
+
+struct sh_replog_completions sh_backup_completions(struct sh_backup *backup)
+{
+    return (struct sh_replog_completions){
+        .noted = sh_acknowledged_note, .is_over = sh_acknowledged_has, .arg = backup->acknowledged};
+}
+
+void sh_backup_completion_found(struct sh_backup *backup, struct sh_bytes completion)
+{
+    sh_acknowledged_note(backup->acknowledged, backup->config.nid.v, completion);
+    backup->has_found_told = true;
+}
+
 void sh_backup_begin(struct sh_backup *backup)
 {
     SH_ASSERT(backup->config.nid.v);
@@ -202,6 +227,7 @@ void sh_backup_begin(struct sh_backup *backup)
 
 void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log)
 {
+    SH_ASSERT(backup->config.nid.v);
     backup->log = log;
     sh_backup_begin(backup);
 }
@@ -264,14 +290,16 @@ void sh_zone_dirty(struct sh_own_zone *zone)
 static struct sh_replog_write write_of(const struct sh_backlog_entry *entry)
 {
     bool has_bytes = entry->kind == SH_BACKLOG_IMAGE;
-    return (struct sh_replog_write){.local_id = entry->local_id,
-                                    .creator = entry->creator,
-                                    .is_removal = entry->kind == SH_BACKLOG_REMOVAL,
-                                    .piece = entry->piece,
-                                    .pieces = entry->pieces,
-                                    .total = entry->total,
-                                    .payload =
-                                        sh_bytes_make(has_bytes ? entry->at : NULL, entry->size)};
+    return (struct sh_replog_write){
+        .local_id = entry->local_id,
+        .creator = entry->creator,
+        .is_removal = entry->kind == SH_BACKLOG_REMOVAL,
+        .piece = entry->piece,
+        .pieces = entry->pieces,
+        .total = entry->total,
+        .payload = sh_bytes_make(has_bytes ? entry->at : NULL, entry->size),
+        .completion = sh_bytes_make(entry->completion_size ? entry->completion : NULL,
+                                    entry->completion_size)};
 }
 
 /* Reads one write, and appends it to the log; false: there is none. */
@@ -440,7 +468,7 @@ unsigned sh_backup_step(struct sh_backup *backup, uint64_t now_ns, uint32_t seco
                                                : spare_make(backup, now_ns);
         work += sh_zones_leftovers(backup);
         work += drain_all(backup);
-        work += sh_zones_drop_step(backup);
+        work += sh_zones_drop_step(backup, now_ns);
     }
     backup->stuck_ns = backup->stuck && sh_backup_is_clustered(backup) ? now_ns + STUCK_NS : 0;
     if (backup->log) {

@@ -56,6 +56,9 @@ struct sh_backup_config {
     uint64_t zone_bytes; /* most bytes of a zone's chunks, with SH_ZONE_CHUNK_BYTES for each */
     /* Of all backlogs; one has a quarter of it at most, and 1 MiB at least. 0: nothing is ever backed up. */
     uint64_t window_bytes;
+    /* How long a client may repeat a request that it has sent; 0: SH_ONCE_REPEAT_NS. For so long an empty zone stays, for its completion
+     * records. */
+    uint64_t repeat_ns;
     /* There is work for sh_backup_step. Any thread; it must not wait. */
     void (*wake)(void *arg);
     void *arg;
@@ -76,6 +79,11 @@ void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid);
 /* What a log says while it steps: to be named in its config, with the backup as arg. */
 void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
 void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
+/* For the log's config, too: what clients have acknowledged. `found`: a completion record that the log had at the start. */
+/* Whether changes go to the own log, which had what this node's life before had. */
+bool sh_backup_is_home(const struct sh_backup *backup);
+struct sh_replog_completions sh_backup_completions(struct sh_backup *backup);
+void sh_backup_completion_found(struct sh_backup *backup, struct sh_bytes completion);
 /* From now on all changes are told and go to this log, which is borrowed, and which the backup steps. After the zones that were found
  * there have been added. Before other threads use the store. */
 void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log);
@@ -124,26 +132,44 @@ bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk);
 /* One operation of a caller, of any number of changes, until it is acknowledged. Owned by the caller. */
 struct sh_write {
     enum sh_level level;
-    /* The backup's. */
+    /* The backup's, but for the request. */
+    uint8_t marks_count, guards_count;
+    bool is_all;  /* it has more marks than there is room for: all zones count */
+    bool is_wide; /* it has more guards than there is room for */
+    const struct sh_write_request *request; /* that it is of, see below; NULL: of none */
     struct sh_write_mark {
         struct sh_own_zone *zone;
         uint64_t number; /* of the last write there */
     } marks[SH_WRITE_MARKS];
-    unsigned marks_count;
-    bool is_all; /* it has more marks than there is room for: all zones count */
     uint16_t guards[SH_WRITE_GUARDS];
-    unsigned guards_count;
-    bool is_wide; /* it has more guards than there is room for */
-    bool is_for_room;
-    bool was_refused;   /* for want of room, the last change that was tried */
     uint64_t room_seen; /* how often room had been given before the last change was tried */
     uint64_t zone_next;
     void (*done)(void *arg, enum shoal_err err);
     void *arg;
     struct sh_write *next;
+    bool is_for_room;
+    bool was_refused; /* for want of room, the last change that was tried */
+    bool is_told;     /* what came of the request goes with a change that was made */
 };
 
 void sh_write_begin(struct sh_write *write, enum sh_level level);
+
+/* A request that is done once (msg/once.h), whatever happens to this process: what came of it is recorded with the first change, and is
+ * there after a crash if, and only if, the change is (completion.h). One request, one chunk. */
+struct sh_write_request {
+    uint64_t client, number, acknowledged;
+    enum sh_write_result {
+        SH_WRITE_NO_RESULT, /* but that it was done */
+        SH_WRITE_CHUNK,     /* the chunk that it has made */
+        SH_WRITE_SUMMAND,   /* what was in a field before something was added */
+    } result;
+    /* Of a summand, as in struct sh_store_rewrite. */
+    uint32_t offset;
+    unsigned width;
+    uint64_t delta;
+};
+/* The request stays while the write changes chunks. */
+void sh_write_request_set(struct sh_write *write, const struct sh_write_request *request);
 
 /* The store's functions of these names, whose changes the write then stands for. EAGAIN: the backlog has no room now, nothing was
  * changed; sh_backup_room_wait, and call again. ENOSPC: the disk has no room for another zone. EIO: the log is out of service. ELIMIT: of a

@@ -36,8 +36,10 @@ struct sh_large {
     bool is_new;
     bool
         is_left; /* it is retold where it is left, as its move to another zone is not durable yet */
-    uint8_t only;                 /* of all its pieces */
-    struct sh_backlog_entry last; /* for which room was taken */
+    uint8_t only;                       /* of all its pieces */
+    struct sh_backlog_entry last;       /* for which room was taken */
+    uint8_t field[8];                   /* what the request that it is of adds to, as it will be */
+    struct sh_backlog_entry with_claim; /* only its completion: it goes with the claim */
 };
 
 /* One backup of a zone.
@@ -79,6 +81,7 @@ struct sh_own_zone {
     uint64_t before; /* numbers of writes below that one were an earlier zone's */
     struct sh_backlog backlog;
     _Atomic uint64_t live; /* bytes, as they count for a zone */
+    _Atomic uint64_t told; /* completion records; changes with each */
     /* Before which all writes are acknowledged. [SH_LEVEL_ASYNC]: not in use. */
     _Atomic uint64_t acked[SH_LEVELS];
     struct sh_spin waits_lock; /* guards the next two */
@@ -97,7 +100,8 @@ struct sh_own_zone {
     _Atomic bool is_bare;
     _Atomic bool is_concluded; /* no new chunks come */
     /* The step's. */
-    struct sh_replog_zone *log; /* of HOME; NULL: there is none */
+    uint64_t told_seen, told_ns; /* it has seen that many, first at that time */
+    struct sh_replog_zone *log;  /* of HOME; NULL: there is none */
     struct sh_sink sinks[SH_SINKS_MAX];
     struct sh_zone record;   /* as the superpeers said last; version 0: there is none */
     struct sh_record_op *op; /* NULL: nothing is asked */
@@ -143,6 +147,8 @@ struct sh_own_zones {
         struct sh_write write;
     } drop;                 /* the step's: of one zone at a time */
     _Atomic bool has_empty; /* some zone has become empty */
+    uint64_t
+        again_ns; /* the step's: it looks then for zones that are empty, and whose completion records are over; 0: there are none */
     bool
         is_dropping_over; /* guarded by the lock: none is dropped any more, as some leftover is not known */
     uint64_t dropped; /* the step's: how many were */
@@ -185,10 +191,10 @@ struct sh_copy {
 struct sh_backup_peer {
     shoal_nid nid;
     uint64_t instance;
-    bool is_up, is_known, is_asking;
-    uint64_t due_ns;        /* when it is asked (again) */
-    uint64_t not_before_ns; /* it has failed as a backup, and is not chosen until then */
-    uint32_t domains[SH_DOMAINS];
+    bool is_up, is_asked, is_known, is_asking;
+    struct sh_candidate base; /* what the view says of it */
+    uint64_t due_ns;          /* when it is asked (again) */
+    uint64_t not_before_ns;   /* it has failed as a backup, and is not chosen until then */
     struct sh_replication_space space;
 };
 struct sh_space_call {
@@ -226,7 +232,9 @@ struct sh_backup {
     uint64_t zone_again_ns;         /* the step's: tries not before */
     struct sh_replog *log;          /* of the own disk; NULL: that is no backup */
     bool is_on;                     /* else nothing is backed up */
-    uint8_t *scratch;               /* SH_BACKLOG_PIECE_BYTES */
+    bool has_found_told;            /* a completion record, in the zone that is about to be found */
+    struct sh_acknowledged *acknowledged; /* the step's */
+    uint8_t *scratch;                     /* SH_BACKLOG_PIECE_BYTES */
     /* The step's, in a cluster. */
     uint64_t now_ns;
     struct sh_own_zone *making; /* the spare zone to be; NULL: none is made */
@@ -318,7 +326,7 @@ void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uin
 /* A chunk of that zone went, and its bytes: it may be empty now. Any thread. */
 void sh_zone_emptied(struct sh_own_zone *zone);
 /* The step's, as far as it gets now; returns how much that was. */
-unsigned sh_zones_drop_step(struct sh_backup *backup);
+unsigned sh_zones_drop_step(struct sh_backup *backup, uint64_t now_ns);
 /* Tells the log of the owner's own disk to drop the zone; calls sh_zone_dropped when it has. Errors of sh_replog_zone_drop. */
 SHOAL_NODISCARD enum shoal_err sh_zone_drop_tell(struct sh_own_zone *zone);
 void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err err);
@@ -339,6 +347,8 @@ struct sh_sink *sh_sink_add(struct sh_own_zone *zone, shoal_nid nid, uint64_t di
 struct sh_sink *sh_sink_home_add(struct sh_own_zone *zone);
 /* It is none any more, and is told so. */
 void sh_sink_drop(struct sh_sink *sink);
+/* The same, without a word to the backup. */
+void sh_sink_forget(struct sh_sink *sink);
 /* Takes no more of the stream; it counts as long as it is in the record. */
 void sh_sink_lose(struct sh_sink *sink, enum shoal_err why);
 struct sh_sink *sh_sink_home(struct sh_own_zone *zone);

@@ -61,17 +61,20 @@ static void copied_count(struct sh_backup *backup, uint64_t bytes)
     backup->copy_bytes -= bytes < backup->copy_bytes ? bytes : backup->copy_bytes;
 }
 
-/* A piece of a large chunk. EAGAIN: there is more of it. */
-static enum shoal_err large_step(struct sh_copy *copy)
+/* A piece of a large chunk. EAGAIN: there is more of it; *has_room_out: and room for that, perhaps. */
+static enum shoal_err large_step(struct sh_copy *copy, bool *has_room_out)
 {
     struct sh_backup *backup = copy->zone->backup;
+    uint64_t before = sh_backlog_pending(&copy->sink->cursor);
     sh_backup_teller_set(copy->zone, only_of(copy));
     bool is_over = sh_store_rewriting_step(copy->rewriting);
     enum shoal_err err = is_over ? sh_store_rewriting_end(copy->rewriting) : SHOAL_EAGAIN;
     sh_backup_teller_set(NULL, 0);
     if (is_over)
         copy->rewriting = NULL;
-    copied_count(backup, SH_STORE_STEP_BYTES);
+    *has_room_out = sh_backlog_pending(&copy->sink->cursor) != before;
+    if (*has_room_out)
+        copied_count(backup, SH_STORE_STEP_BYTES);
     return err;
 }
 
@@ -107,9 +110,10 @@ static bool claim_step(struct sh_copy *copy, const struct sh_zone_claim *claim)
     enum shoal_err err;
     if (copy->rewriting) {
         first.v = copy->chunk;
-        err = large_step(copy);
+        bool has_room;
+        err = large_step(copy, &has_room);
         if (copy->rewriting)
-            return true;
+            return has_room;
     } else if (claim->first > claim->last || from > claim->last ||
                !sh_store_range(store, (shoal_cid){from}, &first, &last) || first.v > claim->last) {
         copy->slot++;

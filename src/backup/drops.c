@@ -2,6 +2,8 @@
  *
  *   NONE ─► CLOSES ─► UNMAPS ─► LEAVES ─► SYNCS ─► TELLS ─► GOES ─► NONE
  *
+ * NONE: an empty zone is looked for, in whose stream there is nothing of a request that a client may still repeat.
+ *
  * CLOSES: the zone has no chunk, and all of its writes are durable; once nothing is on its way into its backlog, that is closed. Else
  * it waits, or, when the zone has a chunk again, gives up. From then on changes of its IDs find no room, and wait.
  *
@@ -36,28 +38,52 @@ static bool is_empty(const struct sh_own_zones *zones, const struct sh_own_zone 
     return zone != zones->open && zone != zones->spare && !atomic_load(&zone->live);
 }
 
+/* Whether some client may still ask what came of a request: then the zone stays, as that is in its stream. */
+static bool may_be_asked(struct sh_own_zone *zone, uint64_t now_ns)
+{
+    uint64_t told = atomic_load(&zone->told), repeat_ns = zone->backup->config.repeat_ns;
+    if (told != zone->told_seen) {
+        zone->told_seen = told;
+        zone->told_ns = now_ns;
+    }
+    if (!told || now_ns - zone->told_ns >= repeat_ns)
+        return false;
+    uint64_t *again_ns = &zone->backup->zones.again_ns;
+    if (!*again_ns || zone->told_ns + repeat_ns < *again_ns)
+        *again_ns = zone->told_ns + repeat_ns;
+    return true;
+}
+
 /* An empty zone; NULL: there is none. */
-static struct sh_own_zone *empty_find(struct sh_own_zones *zones)
+static struct sh_own_zone *empty_find(struct sh_own_zones *zones, uint64_t now_ns)
 {
     uint64_t end = sh_zones_places(zones);
     for (uint64_t i = 0; i < end; i++) {
         struct sh_own_zone *zone = zones->all[i];
-        if (zone && is_empty(zones, zone))
+        if (zone && is_empty(zones, zone) && !may_be_asked(zone, now_ns))
             return zone;
     }
     return NULL;
 }
 
-static unsigned begin(struct sh_own_zones *zones)
+static unsigned begin(struct sh_own_zones *zones, uint64_t now_ns)
 {
     struct sh_zone_drop *drop = &zones->drop;
-    if (!atomic_load(&zones->has_empty) || zones->is_dropping_over)
+    bool is_time = zones->again_ns && now_ns >= zones->again_ns;
+    if ((!atomic_load(&zones->has_empty) && !is_time) || zones->is_dropping_over)
         return 0;
     atomic_store(&zones->has_empty, false);
-    drop->zone = empty_find(zones);
+    zones->again_ns = 0;
+    drop->zone = empty_find(zones, now_ns);
     if (drop->zone)
         drop->phase = SH_DROP_CLOSES;
     return drop->zone != NULL;
+}
+
+/* Whether completion records have come since the zone was looked at. */
+static bool is_told_more(struct sh_own_zone *zone)
+{
+    return atomic_load(&zone->told) != zone->told_seen;
 }
 
 /* Whether the zone is empty, and nothing is on its way to change that, in any thread: room in its backlog, which a change of its chunks takes
@@ -68,7 +94,7 @@ static bool is_closed(struct sh_own_zones *zones, struct sh_own_zone *zone)
     uint64_t durable = atomic_load(&zone->acked[SH_LEVEL_DURABLE]);
     if (zone->claims_promised || zone->moves_away || !sh_backlog_close(&zone->backlog, durable))
         return false;
-    if (is_empty(zones, zone))
+    if (is_empty(zones, zone) && !is_told_more(zone))
         return true;
     sh_backlog_open(&zone->backlog);
     return false;
@@ -78,7 +104,8 @@ static unsigned close_step(struct sh_own_zones *zones)
 {
     struct sh_zone_drop *drop = &zones->drop;
     sh_lock_take(&zones->lock);
-    bool was_closed = is_closed(zones, drop->zone), is_over = !is_empty(zones, drop->zone);
+    bool was_closed = is_closed(zones, drop->zone),
+         is_over = !is_empty(zones, drop->zone) || is_told_more(drop->zone);
     if (was_closed) {
         drop->phase = SH_DROP_UNMAPS;
         drop->claim = 0;
@@ -183,12 +210,12 @@ void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err e
     backup->zone_again_ns = 0; /* where there was no room for another zone, there is now */
 }
 
-unsigned sh_zones_drop_step(struct sh_backup *backup)
+unsigned sh_zones_drop_step(struct sh_backup *backup, uint64_t now_ns)
 {
     struct sh_own_zones *zones = &backup->zones;
     switch (zones->drop.phase) {
     case SH_DROP_NONE:
-        return begin(zones);
+        return begin(zones, now_ns);
     case SH_DROP_CLOSES:
         return close_step(zones);
     case SH_DROP_UNMAPS:

@@ -175,6 +175,7 @@ static enum shoal_err pair_take(struct sh_kept *kept, const struct pair *pair)
         with = write_of(&pair->with);
         write.with = &with;
     }
+    write.completion = pair->entry.completion;
     return sh_replog_append(kept->log, &write);
 }
 

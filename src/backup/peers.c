@@ -1,6 +1,5 @@
 /* Which other nodes could keep replicas, and what room they have. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "backup/backup_int.h"
 #include "backup/placement.h"
@@ -27,38 +26,29 @@ struct sh_backup_peer *sh_backup_peer_find(struct sh_backup *backup, shoal_nid n
     return low < peers->count && peers->all[low].nid.v == nid.v ? &peers->all[low] : NULL;
 }
 
-static enum shoal_err peers_grow(struct sh_backup_peer **all_out, size_t count)
-{
-    *all_out = calloc(count ? count : 1, sizeof **all_out);
-    return *all_out ? SHOAL_OK : SHOAL_ENOMEM;
-}
-
 enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *view)
 {
     struct sh_backup_peers *peers = &backup->peers;
-    struct sh_backup_peer *all;
-    enum shoal_err err = peers_grow(&all, view->count);
-    struct sh_candidate *candidates =
-        err ? NULL : calloc(view->count ? view->count : 1, sizeof *candidates);
-    if (!candidates) {
-        if (!err)
-            free(all);
+    size_t room = view->count ? view->count : 1;
+    struct sh_backup_peer *all = calloc(room, sizeof *all);
+    struct sh_candidate *candidates = calloc(room, sizeof *candidates);
+    if (!all || !candidates) {
+        free(all);
+        free(candidates);
         return SHOAL_ENOMEM;
     }
-    size_t count = 0, known = sh_candidates_from_view(view, candidates, view->count);
-    for (size_t i = 0; i < view->count; i++) {
-        const struct sh_node *node = &view->nodes[i];
-        if (node->role != SH_ROLE_PEER || node->nid.v == backup->config.nid.v)
-            continue;
-        struct sh_backup_peer peer = {.nid = node->nid, .instance = node->instance};
+    size_t count = sh_candidates_from_view(view, candidates, view->count);
+    for (size_t i = 0; i < count; i++) {
+        const struct sh_node *node = sh_view_find(view, candidates[i].nid);
         const struct sh_backup_peer *before = sh_backup_peer_find(backup, node->nid);
         if (before && before->instance == node->instance)
-            peer = *before;
-        peer.is_up = node->state == SH_NODE_UP;
-        size_t at = sh_candidate_find(candidates, known, node->nid);
-        SH_ASSERT(at < known);
-        memcpy(peer.domains, candidates[at].domains, sizeof peer.domains);
-        all[count++] = peer;
+            all[i] = *before;
+        all[i].nid = node->nid;
+        all[i].instance = node->instance;
+        all[i].is_up = candidates[i].is_up;
+        all[i].base = candidates[i];
+        /* Its own node is nobody whom it would ask, but has failure domains. */
+        all[i].is_asked = node->nid.v != backup->config.nid.v && candidates[i].can_backup;
     }
     free(peers->all);
     free(peers->candidates);
@@ -134,7 +124,7 @@ bool sh_backup_peers_are_known(const struct sh_backup *backup)
     const struct sh_backup_peers *peers = &backup->peers;
     bool are_known = peers->has_view;
     for (size_t i = 0; i < peers->count; i++)
-        are_known &= !peers->all[i].is_up || peers->all[i].is_known;
+        are_known &= !peers->all[i].is_up || !peers->all[i].is_asked || peers->all[i].is_known;
     return are_known;
 }
 
@@ -147,7 +137,7 @@ unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns)
     peers->due_ns = UINT64_MAX;
     for (size_t i = 0; i < peers->count; i++) {
         struct sh_backup_peer *peer = &peers->all[i];
-        if (!peer->is_up || peer->is_asking)
+        if (!peer->is_up || !peer->is_asked || peer->is_asking)
             continue;
         if (peer->due_ns <= now_ns) {
             if (!peer_ask(backup, peer, now_ns))
@@ -184,17 +174,14 @@ static void candidates_make(struct sh_own_zone *zone, uint64_t now_ns, bool with
         const struct sh_sink *sink = sh_sink_find(zone, peer->nid);
         bool is_stale = sh_zone_has_backup(&zone->record, peer->nid, 0) &&
                         (!sink || sink->state == SH_SINK_LOST);
-        peers->candidates[i] = (struct sh_candidate){
-            .nid = peer->nid,
-            .is_up = peer->is_up,
-            .can_backup = peer->is_known && peer->space.keeps && now_ns >= peer->not_before_ns &&
-                          (with_stale || !is_stale),
-            .disk_bytes = peer->space.disk_bytes,
-            .disk_free_bytes = peer->space.disk_free_bytes,
-            .zones = peer->space.zones,
-            .zones_max = peer->space.zones_max,
-        };
-        memcpy(peers->candidates[i].domains, peer->domains, sizeof peer->domains);
+        struct sh_candidate *candidate = &peers->candidates[i];
+        *candidate = peer->base;
+        candidate->can_backup &= peer->is_known && peer->space.keeps &&
+                                 now_ns >= peer->not_before_ns && (with_stale || !is_stale);
+        candidate->disk_bytes = peer->space.disk_bytes;
+        candidate->disk_free_bytes = peer->space.disk_free_bytes;
+        candidate->zones = peer->space.zones;
+        candidate->zones_max = peer->space.zones_max;
     }
     if (zone->backup->config.cluster.placement & SH_PLACEMENT_DISJOINT)
         firsts_count(zone->backup);

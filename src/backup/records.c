@@ -64,6 +64,23 @@ static void sinks_drop(struct sh_own_zone *zone)
     }
 }
 
+/* Whether the backup has all that was acknowledged, so that a record may name it. */
+static bool has_acknowledged(const struct sh_sink *sink)
+{
+    struct sh_own_zone *zone = sink->zone;
+    for (unsigned level = SH_LEVEL_REPLICATED; level < SH_LEVELS; level++) {
+        if (sink->acked[level] < atomic_load(&zone->acked[level]))
+            return false;
+    }
+    return true;
+}
+
+/* Whether a backup that is not in the record as this life knows it has the whole zone by now. */
+static bool has_joined(const struct sh_sink *sink)
+{
+    return sh_sink_is_well(sink) && sink->counts && !sink->is_recorded && has_acknowledged(sink);
+}
+
 /* The record is that from now on. */
 static void record_set(struct sh_own_zone *zone, const struct sh_zone *record)
 {
@@ -76,7 +93,9 @@ static void record_set(struct sh_own_zone *zone, const struct sh_zone *record)
             continue;
         bool was_recorded = sink->is_recorded;
         bool is_joining = zone->copy && zone->copy->sink == sink;
-        sink->is_recorded = sh_zone_has_backup(record, sink->nid, sink->disk);
+        /* A disk that had an older replica of the zone may be in the record all the while. */
+        sink->is_recorded =
+            sh_zone_has_backup(record, sink->nid, sink->disk) && (!is_joining || has_joined(sink));
         sink->counts = sink->is_recorded || (is_joining && sink->counts);
         if (!sink->is_recorded && (was_recorded || !is_joining)) {
             sh_sink_drop(sink);
@@ -230,17 +249,6 @@ static void new_ask(struct sh_own_zone *zone, uint64_t now_ns)
 
 /* --- What a record should say ------------------------------------------------------------------ */
 
-/* Whether the backup has all that was acknowledged, so that a record may name it. */
-static bool has_acknowledged(const struct sh_sink *sink)
-{
-    struct sh_own_zone *zone = sink->zone;
-    for (unsigned level = SH_LEVEL_REPLICATED; level < SH_LEVELS; level++) {
-        if (sink->acked[level] < atomic_load(&zone->acked[level]))
-            return false;
-    }
-    return true;
-}
-
 static struct sh_sink *sink_of(struct sh_own_zone *zone, const struct sh_zone_backup *backup)
 {
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
@@ -287,12 +295,12 @@ static struct sh_zone wish_of(struct sh_own_zone *zone)
     wish.count = 0;
     for (unsigned i = 0; i < record->count; i++) {
         const struct sh_sink *sink = sink_of(zone, &record->backups[i]);
-        if (sink && sh_sink_is_well(sink))
+        if (sink && sink->is_recorded && sh_sink_is_well(sink))
             backup_put(&wish, sink);
     }
     for (unsigned i = 0; i < SH_SINKS_MAX && wish.count < SH_ZONE_BACKUPS_MAX; i++) {
         const struct sh_sink *sink = &zone->sinks[i];
-        if (sh_sink_is_well(sink) && sink->counts && !sink->is_recorded && has_acknowledged(sink))
+        if (sink->state != SH_SINK_NONE && has_joined(sink))
             backup_put(&wish, sink);
     }
     home_out(zone, &wish);
@@ -359,9 +367,14 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
     if (!sh_copy_is_free(zone->backup))
         return now_ns + FAILED_NS;
     struct sh_sink *sink = NULL;
-    if (well < zone->record.wanted && sh_backup_choose(zone, well + 1, now_ns, chosen))
+    if (well < zone->record.wanted && sh_backup_choose(zone, well + 1, now_ns, chosen)) {
+        /* Of the node's old replica, which goes when the new one begins, only the record says something now. */
+        struct sh_sink *old = sh_sink_find(zone, chosen[0].nid);
+        SH_ASSERT(!old || old->state == SH_SINK_LOST);
+        if (old)
+            sh_sink_forget(old);
         sink = sh_sink_add(zone, chosen[0].nid, chosen[0].disk);
-    else if (!well && !sh_sink_home(zone))
+    } else if (!well && !sh_sink_home(zone))
         sink = home_add(zone);
     if (!sink)
         return now_ns + LOOK_NS;
@@ -407,6 +420,10 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
         if (!record_ask(zone, SH_RECORD_CHANGE, &wish))
             due_ns = least(due_ns, now_ns + FAILED_NS);
         return due_ns;
+    }
+    if (zone->copy && has_joined(zone->copy->sink)) {
+        const struct sh_zone as_it_is = *record; /* it names the backup already */
+        record_set(zone, &as_it_is);
     }
     return nodes_well(zone) < record->wanted ? least(due_ns, add_one(zone, now_ns)) : due_ns;
 }

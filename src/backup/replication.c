@@ -1,5 +1,7 @@
 #include "backup/replication.h"
 
+#include "log/entry.h"
+
 void sh_replication_open_put(struct sh_writer *w, const struct sh_replication_open *open)
 {
     sh_put64(w, open->zone);
@@ -80,13 +82,15 @@ static bool is_piece(const struct sh_replication_entry *entry)
 size_t sh_replication_entry_size(const struct sh_replication_entry *entry)
 {
     size_t bytes = entry->kind == SH_REPLICATION_IMAGE ? entry->size : 0;
-    return 13 + (is_piece(entry) ? 8 : 0) + bytes;
+    size_t completion = entry->completion.size ? 1 + entry->completion.size : 0;
+    return 13 + (is_piece(entry) ? 8 : 0) + completion + bytes;
 }
 
 void sh_replication_entry_put(struct sh_writer *w, const struct sh_replication_entry *entry)
 {
-    unsigned flags =
-        (is_piece(entry) ? SH_REPLICATION_PIECE : 0) | (entry->with_next ? SH_REPLICATION_WITH : 0);
+    unsigned flags = (is_piece(entry) ? SH_REPLICATION_PIECE : 0) |
+                     (entry->completion.size ? SH_REPLICATION_COMPLETION : 0) |
+                     (entry->with_next ? SH_REPLICATION_WITH : 0);
     sh_put8(w, (uint8_t)(entry->kind | flags));
     sh_put64(w, entry->chunk);
     sh_put32(w, entry->size);
@@ -94,6 +98,10 @@ void sh_replication_entry_put(struct sh_writer *w, const struct sh_replication_e
         sh_put16(w, entry->piece);
         sh_put16(w, entry->pieces);
         sh_put32(w, entry->total);
+    }
+    if (entry->completion.size) {
+        sh_put8(w, (uint8_t)entry->completion.size);
+        sh_put_raw(w, entry->completion);
     }
     if (entry->kind == SH_REPLICATION_IMAGE)
         sh_put_raw(w, entry->bytes);
@@ -105,6 +113,12 @@ static bool is_entry(const struct sh_replication_entry *entry, bool has_piece)
     bool has_image = entry->kind == SH_REPLICATION_IMAGE || entry->kind == SH_REPLICATION_ZEROS;
     if (entry->kind >= SH_REPLICATION_KINDS)
         return false;
+    bool is_last = entry->kind != SH_REPLICATION_ABANDON && !entry->with_next &&
+                   entry->piece + 1 == entry->pieces;
+    if (entry->completion.size && (!is_last || entry->completion.size > SH_COMPLETION_BYTES_MAX))
+        return false;
+    if (entry->chunk == SH_REPLOG_COMPLETION_ID)
+        return false; /* the log's own */
     if (!entry->chunk && entry->kind != SH_REPLICATION_ABANDON)
         return false;
     if (!has_image) {
@@ -124,13 +138,21 @@ bool sh_replication_entry_get(struct sh_reader *r, struct sh_replication_entry *
     struct sh_replication_entry entry = {.kind = sh_get8(r), .pieces = 1};
     bool has_piece = entry.kind & SH_REPLICATION_PIECE;
     entry.with_next = entry.kind & SH_REPLICATION_WITH;
-    entry.kind &= (uint8_t) ~(SH_REPLICATION_PIECE | SH_REPLICATION_WITH);
+    bool has_completion = entry.kind & SH_REPLICATION_COMPLETION;
+    entry.kind &=
+        (uint8_t) ~(SH_REPLICATION_PIECE | SH_REPLICATION_WITH | SH_REPLICATION_COMPLETION);
     entry.chunk = sh_get64(r);
     entry.size = sh_get32(r);
     if (has_piece) {
         entry.piece = sh_get16(r);
         entry.pieces = sh_get16(r);
         entry.total = sh_get32(r);
+    }
+    if (has_completion) {
+        entry.completion.size = sh_get8(r);
+        entry.completion.at = sh_reader_take(r, entry.completion.size);
+        if (!entry.completion.size)
+            return false;
     }
     if (entry.kind == SH_REPLICATION_IMAGE)
         entry.bytes = sh_bytes_make(sh_reader_take(r, entry.size), entry.size);

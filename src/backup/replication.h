@@ -23,7 +23,8 @@
  *            the other, to the end; SH_REPLICATION_BYTES_MAX in all
  *
  *     entry  u8 kind (enum sh_replication_kind), flags; u64 chunk ID with creator; u32 size;
- *            SH_REPLICATION_PIECE: u16 piece, u16 pieces, u32 total; of an image: its bytes
+ *            SH_REPLICATION_PIECE: u16 piece, u16 pieces, u32 total; SH_REPLICATION_COMPLETION: u8 size, 1 to
+ *            SH_COMPLETION_BYTES_MAX, and so many bytes; of an image: its bytes
  *
  *     Consecutive writes, each with its number: the pieces of a chunk have one number, and so have the two entries of a
  *     pair. A write lies in one message, but a chunk in pieces may go over several. What the backup has already is passed over; of what
@@ -44,6 +45,7 @@
 #ifndef SH_BACKUP_REPLICATION_H
 #define SH_BACKUP_REPLICATION_H
 
+#include "backup/completion.h"
 #include "base/bytes.h"
 #include "msg/msg.h"
 #include "shoal/err.h"
@@ -110,6 +112,8 @@ enum sh_replication_kind {
     SH_REPLICATION_ABANDON, /* the chunk's pieces that came are not followed by the others; no number of its own */
 };
 #define SH_REPLICATION_KINDS 4
+#define SH_REPLICATION_COMPLETION                                                                  \
+    0x20 /* flags: with what came of a request (completion.h); of a write's last entry only */
 #define SH_REPLICATION_PIECE 0x40 /* flags: it is one of several */
 #define SH_REPLICATION_WITH 0x80 /* the next entry has the same number, and both count or neither */
 
@@ -117,12 +121,13 @@ struct sh_replication_entry {
     uint8_t kind;
     bool with_next;
     uint64_t chunk;
-    uint32_t size;          /* of the image, the piece or the zeros */
-    uint16_t piece, pieces; /* 0, 1: it is whole */
-    uint32_t total;         /* of all pieces together */
-    struct sh_bytes bytes;  /* of an image; read: in the message */
+    uint32_t size;              /* of the image, the piece or the zeros */
+    uint16_t piece, pieces;     /* 0, 1: it is whole */
+    uint32_t total;             /* of all pieces together */
+    struct sh_bytes bytes;      /* of an image; read: in the message */
+    struct sh_bytes completion; /* the same; size 0: none */
 };
-#define SH_REPLICATION_ENTRY_BYTES_MAX 21 /* without an image's bytes */
+#define SH_REPLICATION_ENTRY_BYTES_MAX (22 + SH_COMPLETION_BYTES_MAX) /* without an image's bytes */
 size_t sh_replication_entry_size(const struct sh_replication_entry *entry);
 void sh_replication_entry_put(struct sh_writer *w, const struct sh_replication_entry *entry);
 bool sh_replication_entry_get(struct sh_reader *r, struct sh_replication_entry *entry_out);

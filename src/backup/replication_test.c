@@ -9,6 +9,7 @@
 
 #include "backup/replication.h"
 #include "base/random_test.h"
+#include "log/entry.h"
 
 #define ROOM 4096
 
@@ -238,6 +239,22 @@ static const struct {
     {{.kind = SH_REPLICATION_REMOVAL, .chunk = 10, .pieces = 1}, 13},
     {{.kind = SH_REPLICATION_REMOVAL, .with_next = true, .chunk = 11, .pieces = 1}, 13},
     {{.kind = SH_REPLICATION_ABANDON, .pieces = 1}, 13},
+    {{.kind = SH_REPLICATION_IMAGE,
+      .chunk = 12,
+      .size = 40,
+      .pieces = 1,
+      .bytes = {image, 40},
+      .completion = {image + 7, 22}},
+     13 + 23},
+    {{.kind = SH_REPLICATION_ZEROS,
+      .chunk = 13,
+      .size = 1 << 20,
+      .piece = 1,
+      .pieces = 2,
+      .total = 9 << 20,
+      .completion = {image + 9, SH_COMPLETION_BYTES_MAX}},
+     22 + SH_COMPLETION_BYTES_MAX},
+    {{.kind = SH_REPLICATION_REMOVAL, .chunk = 14, .pieces = 1, .completion = {image, 1}}, 15},
 };
 #define ENTRIES (sizeof entries / sizeof *entries)
 
@@ -254,6 +271,9 @@ static void entry_assert_equal(const struct sh_replication_entry *a,
     assert_int_equal(a->bytes.size, b->bytes.size);
     if (a->bytes.size)
         assert_memory_equal(a->bytes.at, b->bytes.at, a->bytes.size);
+    assert_int_equal(a->completion.size, b->completion.size);
+    if (a->completion.size)
+        assert_memory_equal(a->completion.at, b->completion.at, a->completion.size);
 }
 
 static void test_append(void **state)
@@ -313,6 +333,24 @@ static void test_entries_that_are_none(void **state)
         {.kind = SH_REPLICATION_IMAGE, .chunk = 0, .pieces = 1, .bytes = {image, 0}},
         {.kind = SH_REPLICATION_REMOVAL, .chunk = 1, .size = 1, .pieces = 1},
         {.kind = SH_REPLICATION_REMOVAL, .chunk = 1, .pieces = 2},
+        /* A completion record that is too long, not with the last piece, of the first of a pair, and of nothing. */
+        {.kind = SH_REPLICATION_REMOVAL,
+         .chunk = 1,
+         .pieces = 1,
+         .completion = {image, SH_COMPLETION_BYTES_MAX + 1}},
+        {.kind = SH_REPLICATION_ZEROS,
+         .chunk = 1,
+         .size = 1,
+         .pieces = 2,
+         .total = 2,
+         .completion = {image, 22}},
+        {.kind = SH_REPLICATION_REMOVAL,
+         .with_next = true,
+         .chunk = 1,
+         .pieces = 1,
+         .completion = {image, 22}},
+        {.kind = SH_REPLICATION_ABANDON, .pieces = 1, .completion = {image, 22}},
+        {.kind = SH_REPLICATION_REMOVAL, .chunk = SH_REPLOG_COMPLETION_ID, .pieces = 1},
         {.kind = SH_REPLICATION_ABANDON, .with_next = true, .pieces = 1},
         {.kind = SH_REPLICATION_ZEROS, .chunk = 1, .size = 1, .piece = 2, .pieces = 2, .total = 2},
         {.kind = SH_REPLICATION_ZEROS, .chunk = 1, .size = 2, .pieces = 2, .total = 2},

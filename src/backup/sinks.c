@@ -233,6 +233,8 @@ static void opened(struct sh_sink *sink, const struct sh_replication_opened *ans
         sh_sink_lose(sink, SHOAL_EPROTO);
         return;
     }
+    if (answer->durable > sink->acked[SH_LEVEL_DURABLE] && answer->durable <= answer->next)
+        sink->acked[SH_LEVEL_DURABLE] = answer->durable;
     sink->has_begun = true;
     sink->disk = answer->disk;
     sink->credit = answer->credit;
@@ -359,21 +361,28 @@ uint64_t sh_sink_tend(struct sh_sink *sink, uint64_t now_ns)
     return UINT64_MAX;
 }
 
-void sh_sink_drop(struct sh_sink *sink)
+void sh_sink_forget(struct sh_sink *sink)
 {
     struct sh_own_zone *zone = sink->zone;
-    bool is_node = sh_sink_is_node(sink);
     if (zone->copy && zone->copy->sink == sink)
         sh_copy_cancel(zone->copy);
     call_leave(sink);
     cursor_end(sink);
+    *sink = (struct sh_sink){.state = SH_SINK_NONE};
+    bare_look(zone);
+}
+
+void sh_sink_drop(struct sh_sink *sink)
+{
+    struct sh_own_zone *zone = sink->zone;
+    bool is_node = sh_sink_is_node(sink);
     if (sink->state == SH_SINK_HOME)
         sh_zone_log_drop(zone);
+    call_leave(sink);
     /* Once; what does not come through is found by the backup, which is in no record. */
     if (is_node && zone->record.version && sink_ask(sink, SH_REPLICATION_CLOSE))
         call_leave(sink);
-    *sink = (struct sh_sink){.state = SH_SINK_NONE};
-    bare_look(zone);
+    sh_sink_forget(sink);
 }
 
 void sh_sinks_end(struct sh_backup *backup)

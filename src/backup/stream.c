@@ -18,14 +18,16 @@ static struct sh_replication_entry entry_of(const struct sh_backlog_entry *entry
                                     [SH_BACKLOG_ZEROS] = SH_REPLICATION_ZEROS,
                                     [SH_BACKLOG_REMOVAL] = SH_REPLICATION_REMOVAL,
                                     [SH_BACKLOG_ABANDON] = SH_REPLICATION_ABANDON};
-    return (struct sh_replication_entry){.kind = kinds[entry->kind],
-                                         .with_next = entry->with_next,
-                                         .chunk = (uint64_t)entry->creator << 48 | entry->local_id,
-                                         .size = entry->size,
-                                         .piece = entry->piece,
-                                         .pieces = entry->pieces,
-                                         .total = entry->total,
-                                         .bytes = sh_bytes_make(entry->at, entry->size)};
+    return (struct sh_replication_entry){
+        .kind = kinds[entry->kind],
+        .with_next = entry->with_next,
+        .chunk = (uint64_t)entry->creator << 48 | entry->local_id,
+        .size = entry->size,
+        .piece = entry->piece,
+        .pieces = entry->pieces,
+        .total = entry->total,
+        .bytes = sh_bytes_make(entry->at, entry->size),
+        .completion = sh_bytes_make(entry->completion, entry->completion_size)};
 }
 
 /* Reads ahead what goes into the next message: as many whole writes, or pieces, as it holds and the backup's credit allows. */

@@ -45,9 +45,17 @@ void sh_write_begin(struct sh_write *write, enum sh_level level)
 {
     /* Marks and guards are read as far as they are counted. */
     write->level = level;
+    write->request = NULL;
     write->marks_count = write->guards_count = 0;
     write->is_all = write->is_wide = write->is_for_room = write->was_refused = false;
     write->room_seen = write->zone_next = 0;
+}
+
+void sh_write_request_set(struct sh_write *write, const struct sh_write_request *request)
+{
+    SH_ASSERT(request->client && request->number > request->acknowledged);
+    write->request = request;
+    write->is_told = false;
 }
 
 static void mark_add(struct sh_write *write, struct sh_own_zone *zone, uint64_t number)

@@ -101,6 +101,57 @@ static bool is_moving(struct sh_backup *backup, uint64_t chunk)
     return is_so;
 }
 
+/* --- What came of a request -------------------------------------------------------------------- */
+
+/* Bytes that a completion record may take, where the next change has one. */
+static uint32_t completion_room(void)
+{
+    return writer && writer->request && !writer->is_told ? SH_COMPLETION_BYTES_MAX : 0;
+}
+
+/* What was in the field before something was added. */
+static uint64_t summand_of(const struct sh_write_request *request, const uint8_t *field)
+{
+    if (request->width == 4)
+        return (uint32_t)(sh_load32(field) - request->delta);
+    return sh_load64(field) - request->delta;
+}
+
+/* The entry takes along what came of the writer's request, if that did not go with another one. field: of a request for a summand, 8
+ * bytes from the field on, as they are now. */
+static void completion_set(struct sh_backlog_entry *entry, struct sh_own_zone *zone, uint64_t chunk,
+                           const uint8_t *field)
+{
+    if (!completion_room())
+        return;
+    const struct sh_write_request *request = writer->request;
+    const struct sh_completion completion = {
+        .client = request->client,
+        .number = request->number,
+        .acknowledged = request->acknowledged,
+        .chunk = chunk,
+        .is_create = request->result == SH_WRITE_CHUNK,
+        .value = request->result == SH_WRITE_SUMMAND ? summand_of(request, field) : 0};
+    entry->completion_size = (uint8_t)sh_completion_put(&completion, entry->completion);
+    writer->is_told = true;
+    atomic_fetch_add(&zone->told, 1);
+}
+
+/* Copies what a part of an image has of the field that the writer's request adds to. */
+static void field_copy(uint8_t *field, uint32_t offset, struct sh_bytes bytes)
+{
+    const struct sh_write_request *request = writer ? writer->request : NULL;
+    if (!request || request->result != SH_WRITE_SUMMAND || !bytes.at)
+        return;
+    for (unsigned i = 0; i < request->width; i++) {
+        uint64_t at = (uint64_t)request->offset + i;
+        if (at >= offset && at < offset + bytes.size)
+            field[i] = bytes.at[at - offset];
+    }
+}
+
+/* --- One change -------------------------------------------------------------------------------- */
+
 static enum shoal_err backlog_admit(const struct sh_zone_place *place, uint64_t bytes)
 {
     struct sh_backlog *backlog = &place->zone->backlog;
@@ -128,7 +179,7 @@ static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admit
         sh_zones_move_cancel(backup, &admitted->place);
     if (err)
         return err;
-    admitted->room = bytes + (admitted->place.from ? SH_CLAIM_BYTES : 0);
+    admitted->room = bytes + completion_room() + (admitted->place.from ? SH_CLAIM_BYTES : 0);
     err = backlog_admit(&admitted->place, admitted->room);
     if (err && admitted->place.from)
         sh_zones_move_cancel(backup, &admitted->place);
@@ -198,11 +249,15 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
     struct admitted admitted = admitted_take(cid);
     struct sh_own_zone *zone = admitted.place.zone;
     uint64_t chunk = sh_backup_chunk(backup, cid), number;
-    const struct sh_backlog_entry entry = entry_of(chunk, event, image);
+    struct sh_backlog_entry entry = entry_of(chunk, event, image);
+    uint8_t field[8] = {0};
     if (admitted.is_left) {
         sh_zones_leave(backup, &admitted.place, chunk);
         return;
     }
+    field_copy(field, 0, image);
+    if (event != SH_STORE_UNMADE)
+        completion_set(&entry, zone, chunk, field);
     if (event == SH_STORE_MADE || admitted.place.from)
         sh_zones_made(backup, zone, chunk);
     if (admitted.place.from)
@@ -210,7 +265,7 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
     else
         number = sh_backlog_record(&zone->backlog, NULL, &entry);
     uint64_t used = sh_backlog_bytes(entry.kind != SH_BACKLOG_IMAGE, entry.size) +
-                    (admitted.place.from ? SH_CLAIM_BYTES : 0);
+                    entry.completion_size + (admitted.place.from ? SH_CLAIM_BYTES : 0);
     if (used < admitted.room)
         sh_backlog_cancel(&zone->backlog, admitted.room - used);
     if (writer)
@@ -304,7 +359,8 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
         return refused(err);
     err = bare_check(place.zone);
     if (!err)
-        err = sh_backlog_hold(&place.zone->backlog, place.from ? SH_CLAIM_BYTES : 0);
+        err = sh_backlog_hold(&place.zone->backlog,
+                              place.from ? SH_CLAIM_BYTES + completion_room() : 0);
     if (!err) {
         struct sh_large *large = &place.zone->large;
         *large = (struct sh_large){
@@ -341,11 +397,14 @@ static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct
         piece.size = left < SH_BACKLOG_PIECE_BYTES ? left : SH_BACKLOG_PIECE_BYTES;
         piece.piece = (uint16_t)(large->told / SH_BACKLOG_PIECE_BYTES);
         piece.at = bytes.at + (large->told - offset);
-        enum shoal_err err = piece.piece + 1 == piece.pieces ? sh_backlog_last(backlog, piece.size)
-                                                             : sh_backlog_piece(backlog, &piece);
+        bool is_last_piece = piece.piece + 1 == piece.pieces;
+        enum shoal_err err = is_last_piece
+                                 ? sh_backlog_last(backlog, piece.size + completion_room())
+                                 : sh_backlog_piece(backlog, &piece);
         sh_zone_dirty(large->place.zone);
         if (err)
             return refused(err);
+        field_copy(large->field, large->told, sh_bytes_make(piece.at, piece.size));
         large->last = piece;
         large->told += piece.size;
     }
@@ -375,6 +434,9 @@ static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool i
     place_count(&counted);
     if (done.is_new || done.place.from)
         sh_zones_made(backup, zone, done.chunk);
+    /* Where it moves, it counts if its claim does, which comes behind it. */
+    struct sh_backlog_entry *entry = done.place.from ? &done.with_claim : &done.last;
+    completion_set(entry, zone, done.chunk, done.field);
     if (done.place.from)
         number = sh_zones_move_large(backup, &done);
     else

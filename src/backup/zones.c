@@ -471,7 +471,9 @@ uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *la
     struct sh_own_zones *zones = &backup->zones;
     uint8_t room[16];
     sh_lock_take(&zones->lock);
-    const struct sh_backlog_entry claim = moved(backup, large->chunk, &large->place, room);
+    struct sh_backlog_entry claim = moved(backup, large->chunk, &large->place, room);
+    claim.completion_size = large->with_claim.completion_size;
+    memcpy(claim.completion, large->with_claim.completion, claim.completion_size);
     uint64_t number = sh_backlog_hold_end(&large->place.zone->backlog, &large->last, &claim);
     if (!large->is_new)
         leftover_add(zones, large->chunk, &large->place, number);

@@ -98,6 +98,8 @@ static void on_outcome(struct sh_request *request, enum shoal_err err, struct sh
         } else if (is_known) {
             if (state->ask.kind == SH_CALL_ADD)
                 call->value = value;
+            if (state->ask.kind == SH_CALL_CREATE)
+                call->cid = shoal_cid_make(request->to, value);
             sh_call_complete(state, outcome);
         } else {
             /* It was not done, and can't be any more where it was sent to. */
@@ -110,21 +112,29 @@ static void on_outcome(struct sh_request *request, enum shoal_err err, struct sh
         sh_call_complete(state, SHOAL_ECONNLOST);
         return;
     }
-    if (!sh_client_closing(state->store))
+    /* That node keeps nothing over its lives: what it may have made is gone. */
+    if (state->ask.kind == SH_CALL_CREATE && sh_err_get(err) == SHOAL_EFAILED) {
+        state->is_unclear = false;
+        sh_call_attempt(state);
+        return;
+    }
+    if (state->ask.kind != SH_CALL_CREATE && !sh_client_closing(state->store))
         sh_directory_forget(state->store->directory, call->cid);
     sh_call_retry_later(state, sh_err_get(err));
 }
 
 /* A chunk that is somewhere else since the call was sent: what was done to it where it was moved
- * with it. */
+ * with it. Or the node has another life since: where that has the chunks of the life before it knows what was done, too. */
 static enum shoal_err outcome_ask(struct sh_call_state *state, shoal_nid nid)
 {
     struct shoal *store = state->store;
     struct sh_out out;
     state->request =
         (struct sh_request){.done = on_outcome, .arg = state, .deadline_ns = state->deadline_ns};
-    uint64_t cid = sh_call_of(state)->cid.v, number = state->number;
     shoal_nid before = state->number_nid;
+    bool is_create = state->ask.kind == SH_CALL_CREATE;
+    uint64_t cid = is_create ? shoal_cid_make(nid, 0).v : sh_call_of(state)->cid.v;
+    uint64_t number = state->number;
     enum shoal_err err = sh_msg_request(store->msg, nid, SH_MOVES_OUTCOME, SH_MOVES_OUTCOME_BYTES,
                                         &state->request, &out);
     if (err != SHOAL_OK)
@@ -146,16 +156,11 @@ static bool is_same_life(const struct sh_call_state *state)
 /* Sends to the node that is to be asked; if that fails the call ends or waits for another try. */
 static void send_on(struct sh_call_state *state, shoal_nid nid)
 {
+    bool is_create = state->ask.kind == SH_CALL_CREATE;
     bool is_elsewhere =
-        state->is_unclear && state->number_nid.v != nid.v && state->ask.kind != SH_CALL_CREATE;
+        state->is_unclear && (state->number_nid.v != nid.v ? !is_create : !is_same_life(state));
     if (is_elsewhere && !sh_call_may_repeat(state, sh_now(&state->store->env.clock))) {
         sh_call_complete(state, SHOAL_ECONNLOST);
-        return;
-    }
-    /* Its chunks are gone, and what was done to them, too. */
-    if (state->is_unclear && state->number_nid.v == nid.v && !is_same_life(state) &&
-        state->ask.kind != SH_CALL_CREATE) {
-        sh_call_complete(state, SHOAL_EFAILED);
         return;
     }
     enum shoal_err err = is_elsewhere ? outcome_ask(state, nid) : send_to(state, nid);
@@ -170,9 +175,9 @@ static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
     if (state->ask.kind != SH_CALL_CREATE)
         return sh_directory_owner(store->directory, sh_call_of(state)->cid, nid_out);
     struct sh_node node;
-    /* What may have been done must be repeated where it was; but with a node that is no more, or has
-     * another life, the chunk that it may have made is gone. */
-    if (state->is_unclear && is_same_life(state) &&
+    /* What may have been done must be repeated where it was, and another life of that node be asked; but with a node that is no more
+     * the chunk that it may have made is gone. */
+    if (state->is_unclear &&
         sh_directory_node(store->directory, state->number_nid, &node) == SHOAL_OK &&
         node.state == SH_NODE_UP) {
         *nid_out = state->number_nid;

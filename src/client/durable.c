@@ -90,6 +90,7 @@ static enum shoal_err log_open(struct shoal *store, uint64_t store_bytes_max)
                                      .random = store->env.random,
                                      .handed = sh_backup_handed,
                                      .durable = sh_backup_durable,
+                                     .completions = sh_backup_completions(store->backup),
                                      .arg = store->backup,
                                      .cluster = LOG_CLUSTER,
                                      .nid = {SH_EMBEDDED_NID},

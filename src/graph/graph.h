@@ -17,7 +17,8 @@
  * time-out. A failed load leaves nothing behind; a failed replacement leaves the old graph. If the
  * coordinator falls silent before its last END came through, the peers agree on the end.
  *
- * It leaves to others: who is a peer, reading chunks from outside, and durability.
+ * It leaves to others: who is a peer, reading chunks from outside, and durability: vertices are logged as all chunks are, but nobody
+ * waits for that, and what makes them a graph is in memory only.
  */
 #ifndef SH_GRAPH_GRAPH_H
 #define SH_GRAPH_GRAPH_H

@@ -18,12 +18,21 @@ enum type_bits {
     IS_ENTRY = 1 << 15
 };
 
+#define COMPLETION 7u /* in the place of the local ID's bytes */
 #define MEANING_BYTES 32
 #define MEANING_PIECE_BYTES 40
 /* Flags in the meaning. */
 #define MEANS_REMOVAL 1
 #define MEANS_ZEROS 2
 #define MEANS_WITH_NEXT 4
+
+struct sh_replog_version sh_replog_version_renamed(struct sh_replog_version version, uint16_t eon)
+{
+    uint32_t epoch = sh_replog_epoch_in_eon(version.epoch);
+    uint32_t number =
+        version.number < SH_REPLOG_EPOCH_NUMBER_MAX ? version.number : SH_REPLOG_EPOCH_NUMBER_MAX;
+    return (struct sh_replog_version){eon, epoch ? epoch << 16 | number : 0};
+}
 
 struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch, uint32_t seconds,
                                                  uint32_t sum)
@@ -35,8 +44,15 @@ struct sh_replog_context sh_replog_context_first(uint16_t owner, uint16_t epoch,
                                       .epoch = epoch};
 }
 
-static struct sh_replog_context context_after(const struct sh_replog_entry *entry, uint32_t sum)
+static struct sh_replog_context context_after(const struct sh_replog_context *before,
+                                              const struct sh_replog_entry *entry, uint32_t sum)
 {
+    if (sh_replog_is_completion(entry)) {
+        struct sh_replog_context after = *before;
+        after.seconds = entry->seconds;
+        after.sum = sum;
+        return after;
+    }
     return (struct sh_replog_context){.local_id = entry->local_id,
                                       .size = (uint32_t)entry->payload.size,
                                       .seconds = entry->seconds,
@@ -86,6 +102,14 @@ static bool is_piece_sound(const struct sh_replog_entry *entry)
            (is_last ? end == entry->total : end <= entry->total);
 }
 
+/* Whether a completion record has nothing that only chunks have. */
+static bool is_completion_sound(const struct sh_replog_entry *entry)
+{
+    return entry->payload.at && entry->payload.size <= SH_REPLOG_COMPLETION_MAX &&
+           entry->pieces == 1 && !entry->is_removal && !entry->version.number &&
+           !entry->version.epoch;
+}
+
 size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replog_context *context,
                             uint8_t *into)
 {
@@ -95,20 +119,23 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
     SH_ASSERT(entry->version.number <= SH_REPLOG_NUMBER_MAX);
     SH_ASSERT(entry->pieces == 1 ? !entry->piece : is_piece_sound(entry));
     SH_ASSERT(!entry->is_removal || !entry->payload.size);
-    bool has_creator = entry->creator != context->creator;
-    bool has_id = has_creator || entry->local_id != id_after(context->local_id);
-    bool has_size = entry->payload.size != context->size;
-    bool has_epoch = entry->version.epoch != context->epoch;
+    bool is_completion = sh_replog_is_completion(entry);
+    SH_ASSERT(!is_completion || is_completion_sound(entry));
+    bool has_creator = !is_completion && entry->creator != context->creator;
+    bool has_id = !is_completion && (has_creator || entry->local_id != id_after(context->local_id));
+    bool has_size = is_completion || entry->payload.size != context->size;
+    bool has_epoch = !is_completion && entry->version.epoch != context->epoch;
     bool has_seconds = entry->seconds != context->seconds;
     bool has_piece = entry->pieces > 1;
     unsigned id_bytes = has_id ? sh_field_bytes(entry->local_id | 1) : 0;
     unsigned size_bytes = has_size ? sh_field_bytes(entry->payload.size | 1) : 0;
     unsigned version_bytes = sh_field_bytes(entry->version.number);
-    unsigned type = IS_ENTRY | id_bytes << LOCAL_ID_SHIFT | size_bytes << LENGTH_SHIFT |
-                    version_bytes << VERSION_SHIFT | (has_creator ? HAS_CREATOR : 0u) |
-                    (has_epoch ? HAS_EPOCH : 0u) | (has_seconds ? HAS_SECONDS : 0u) |
-                    (has_piece ? HAS_PIECE : 0u) | (entry->is_removal ? IS_REMOVAL : 0u) |
-                    (is_zeros(entry) ? IS_ZEROS : 0u) | (entry->is_with_next ? IS_WITH_NEXT : 0u);
+    unsigned type = IS_ENTRY | (is_completion ? COMPLETION : id_bytes) << LOCAL_ID_SHIFT |
+                    size_bytes << LENGTH_SHIFT | version_bytes << VERSION_SHIFT |
+                    (has_creator ? HAS_CREATOR : 0u) | (has_epoch ? HAS_EPOCH : 0u) |
+                    (has_seconds ? HAS_SECONDS : 0u) | (has_piece ? HAS_PIECE : 0u) |
+                    (entry->is_removal ? IS_REMOVAL : 0u) | (is_zeros(entry) ? IS_ZEROS : 0u) |
+                    (entry->is_with_next ? IS_WITH_NEXT : 0u);
     uint8_t *at = sh_field_put(into, type, 2);
     at = sh_field_put(at, entry->creator, has_creator ? 2 : 0);
     at = sh_field_put(at, entry->local_id, id_bytes);
@@ -122,7 +149,7 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
     at = sh_field_put(at, entry->total, has_piece ? 4 : 0);
     uint32_t sum = checksum(entry, context->sum);
     at = sh_field_put(at, sum, 4);
-    *context = context_after(entry, sum);
+    *context = context_after(context, entry, sum);
     return (size_t)(at - into);
 }
 
@@ -131,13 +158,17 @@ size_t sh_replog_entry_head(const struct sh_replog_entry *entry, struct sh_replo
 static bool is_type(unsigned type)
 {
     unsigned version_bytes = type >> VERSION_SHIFT & 7, id_bytes = type >> LOCAL_ID_SHIFT & 7;
-    return type & IS_ENTRY && version_bytes <= 4 && id_bytes <= 6 &&
-           !(type & HAS_CREATOR && !id_bytes);
+    if (id_bytes == COMPLETION)
+        return type & IS_ENTRY && type >> LENGTH_SHIFT & 3 && !version_bytes &&
+               !(type & (HAS_CREATOR | HAS_EPOCH | HAS_PIECE | IS_REMOVAL | IS_ZEROS));
+    return type & IS_ENTRY && version_bytes <= 4 && !(type & HAS_CREATOR && !id_bytes);
 }
 
 static bool is_sound(const struct sh_replog_entry *entry, unsigned type)
 {
     if (type & HAS_PIECE && !is_piece_sound(entry))
+        return false;
+    if (sh_replog_is_completion(entry) && !is_completion_sound(entry))
         return false;
     if (entry->version.number > SH_REPLOG_NUMBER_MAX || (!entry->creator && !entry->local_id))
         return false;
@@ -158,10 +189,16 @@ enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_con
     unsigned id_bytes = type >> LOCAL_ID_SHIFT & 7, size_bytes = type >> LENGTH_SHIFT & 3;
     struct sh_replog_entry entry = {
         .pieces = 1, .is_removal = type & IS_REMOVAL, .is_with_next = type & IS_WITH_NEXT};
-    entry.creator = type & HAS_CREATOR ? sh_get16(&in) : context->creator;
-    entry.local_id = id_bytes ? sh_field_get(&in, id_bytes) : id_after(context->local_id);
+    bool is_completion = id_bytes == COMPLETION;
+    if (is_completion) {
+        entry.local_id = SH_REPLOG_COMPLETION_ID;
+    } else {
+        entry.creator = type & HAS_CREATOR ? sh_get16(&in) : context->creator;
+        entry.local_id = id_bytes ? sh_field_get(&in, id_bytes) : id_after(context->local_id);
+    }
     size_t size = size_bytes ? (size_t)sh_field_get(&in, size_bytes) : context->size;
-    entry.version.epoch = type & HAS_EPOCH ? sh_get16(&in) : context->epoch;
+    if (!is_completion)
+        entry.version.epoch = type & HAS_EPOCH ? sh_get16(&in) : context->epoch;
     entry.version.number = (uint32_t)sh_field_get(&in, type >> VERSION_SHIFT & 7);
     entry.seconds = type & HAS_SECONDS ? sh_get32(&in) : context->seconds;
     if (type & HAS_PIECE) {
@@ -174,7 +211,7 @@ enum sh_replog_got sh_replog_entry_get(struct sh_reader *r, struct sh_replog_con
     entry.payload = sh_bytes_make(type & IS_ZEROS ? NULL : sh_reader_take(&in, size), size);
     if (!sh_reader_ok(&in) || !is_sound(&entry, type) || sum != checksum(&entry, context->sum))
         return SH_REPLOG_DAMAGED;
-    *context = context_after(&entry, sum);
+    *context = context_after(context, &entry, sum);
     *entry_out = entry;
     *r = in;
     return SH_REPLOG_ENTRY;

@@ -7,7 +7,7 @@
  * entry before: one that is read with another context than it was written with is noticed, and neither does what was
  * there before a torn write pass for its rest. Behind an entry that is damaged nothing in the span can be read.
  *
- *   u16   type: bits 0-2 bytes of the local ID (0: one more than before), 3-4 bytes of the length (0: as before),
+ *   u16   type: bits 0-2 bytes of the local ID (0: one more than before; 7: a completion record), 3-4 bytes of the length (0: as before),
  *         5-7 bytes of the version, 0 to 4 (0: version 0), 8 creator, 9 epoch, 10 seconds, 11 piece, 12 removal,
  *         13 zeros (no payload follows: it is as many zero bytes as the length says, 1 at least), 14 with the next, 15 one
  *         The local ID comes with each creator.
@@ -15,6 +15,9 @@
  *   u16 piece, u16 pieces, u32 offset, u32 total
  *   u32   CRC32C
  *   payload, unless it is zeros
+ *
+ * A completion record has neither ID nor version, always its length, and leaves the context of the next entry as it was, but
+ * for the sum and the seconds.
  *
  * DXRAM thesis 6 V.B; unlike there, what entries have in common is not repeated, the zone is named by the span, and a
  * removal is an entry. docs/log.md has the arithmetic. Pure functions; any thread. */
@@ -29,9 +32,16 @@
 #define SH_REPLOG_LOCAL_ID_MAX ((UINT64_C(1) << 48) - 1)
 #define SH_REPLOG_NUMBER_MAX ((UINT32_C(1) << 31) - 1)
 #define SH_REPLOG_EON (1u << 15) /* the bit of an epoch */
+#define SH_REPLOG_EPOCH_NUMBER_MAX UINT32_C(0xffff)
+
+/* What came of a request, kept for a while so that the request is not done again (docs/backup.md): the creator 0, this local ID, the
+ * version 0 of epoch 0, and up to so many bytes, which mean nothing to the log. */
+#define SH_REPLOG_COMPLETION_ID (UINT64_C(1) << 47)
+#define SH_REPLOG_COMPLETION_MAX 64
 
 /* Which write of a chunk it is: a number, 0 to SH_REPLOG_NUMBER_MAX, within an epoch of the zone. Epochs count to 2^15 - 1; the highest
- * bit is the eon. */
+ * bit is the eon, which changes when they are used up. Writes have epochs from 1 on, and numbers up to SH_REPLOG_EPOCH_NUMBER_MAX; epoch 0 is
+ * for what was written in the eon before (sh_replog_version_in). */
 struct sh_replog_version {
     uint16_t epoch;
     uint32_t number;
@@ -41,6 +51,31 @@ struct sh_replog_version {
 static inline bool sh_replog_is_newer(struct sh_replog_version a, struct sh_replog_version b)
 {
     return a.epoch > b.epoch || (a.epoch == b.epoch && a.number > b.number);
+}
+
+static inline uint16_t sh_replog_eon_of(uint16_t epoch)
+{
+    return epoch & SH_REPLOG_EON;
+}
+
+static inline uint16_t sh_replog_epoch_in_eon(uint16_t epoch)
+{
+    return epoch & (SH_REPLOG_EON - 1);
+}
+
+/* The same of one that is of the eon before. */
+struct sh_replog_version sh_replog_version_renamed(struct sh_replog_version version, uint16_t eon);
+
+/* A version as it is called in that eon: one of the eon before has epoch 0 there, so it is older than all that is written now, and a number
+ * by which those of one chunk stay in their order: its epoch, and its number. What had epoch 0 in the eon before has number 0: by
+ * then it is the only one of its chunk that does, as each entry was visited in that eon. So it does not matter whether an entry,
+ * or a piece of a chunk, has been given the new name yet. */
+static inline struct sh_replog_version sh_replog_version_in(struct sh_replog_version version,
+                                                            uint16_t eon)
+{
+    if (sh_replog_eon_of(version.epoch) == eon)
+        return version;
+    return sh_replog_version_renamed(version, eon);
 }
 
 struct sh_replog_entry {
@@ -57,6 +92,18 @@ struct sh_replog_entry {
     bool is_with_next;
     struct sh_bytes payload; /* up to SH_REPLOG_PAYLOAD_MAX; borrowed. at NULL: as many zeros */
 };
+
+static inline bool sh_replog_is_completion(const struct sh_replog_entry *entry)
+{
+    return !entry->creator && entry->local_id == SH_REPLOG_COMPLETION_ID;
+}
+
+/* Calls its version by the name that it has in that eon, which is the entry's own or the next one. */
+static inline void sh_replog_entry_rename(struct sh_replog_entry *entry, uint16_t eon)
+{
+    if (!sh_replog_is_completion(entry))
+        entry->version = sh_replog_version_in(entry->version, eon);
+}
 
 /* How many bytes of payload follow the entry's header. */
 static inline size_t sh_replog_entry_stored(const struct sh_replog_entry *entry)

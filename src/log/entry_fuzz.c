@@ -47,6 +47,14 @@ static struct sh_bytes make(struct sh_reader *r)
             entry.offset = flags << 20;
             entry.total = entry.offset + (uint32_t)entry.payload.size;
         }
+        bool is_completion = !entry.creator && bytes && flags % 3 == 0;
+        if (is_completion && entry.payload.size <= SH_REPLOG_COMPLETION_MAX)
+            entry = (struct sh_replog_entry){.local_id = SH_REPLOG_COMPLETION_ID,
+                                             .seconds = entry.seconds,
+                                             .pieces = 1,
+                                             .is_with_next = flags > 200,
+                                             .payload = entry.payload};
+        entry.creator += sh_replog_is_completion(&entry) && !is_completion;
         at = add(made, at, &entry, &context);
     }
     return sh_bytes_make(made, at);

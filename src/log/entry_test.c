@@ -118,6 +118,51 @@ static void headers_are_short(void **state)
     assert_same(&got, &entry);
 }
 
+static struct sh_replog_entry completion_of(uint32_t seconds, size_t size)
+{
+    return (struct sh_replog_entry){.local_id = SH_REPLOG_COMPLETION_ID,
+                                    .seconds = seconds,
+                                    .pieces = 1,
+                                    .payload = sh_bytes_make(bytes, size)};
+}
+
+/* A completion record costs a type, a length and a checksum, and the entry behind it nothing. */
+static void a_completion_is_short(void **state)
+{
+    (void)state;
+    span_begin();
+    struct sh_replog_entry entry = entry_of(7, 64), got;
+    (void)span_add(&entry);
+    struct sh_replog_entry completion = completion_of(1000, 22);
+    completion.is_with_next = true;
+    assert_int_equal(span_add(&completion), 2 + 1 + 4);
+    entry.local_id++;
+    assert_int_equal(span_add(&entry), 2 + 4);
+    struct sh_replog_entry later = completion_of(1001, SH_REPLOG_COMPLETION_MAX);
+    assert_int_equal(span_add(&later), 2 + 1 + 4 + 4);
+    entry.local_id++;
+    entry.seconds++;
+    assert_int_equal(span_add(&entry), 2 + 4);
+    struct sh_reader r = sh_reader_make(sh_bytes_make(span, span_size));
+    struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000, 5);
+    for (unsigned i = 0; i < 5; i++) {
+        assert_int_equal(sh_replog_entry_get(&r, &reading, &got), SH_REPLOG_ENTRY);
+        assert_int_equal(sh_replog_is_completion(&got), i % 2);
+        if (i % 2)
+            assert_same(&got, i == 1 ? &completion : &later);
+    }
+    assert_same(&got, &entry);
+}
+
+/* Now and then an entry is a completion record; The chunk's entry was before it. */
+static struct sh_replog_entry completion_drawn(uint64_t *state, const struct sh_replog_entry *chunk)
+{
+    struct sh_replog_entry entry =
+        completion_of(chunk->seconds, test_draw(state) % (SH_REPLOG_COMPLETION_MAX + 1));
+    entry.is_with_next = test_draw(state) & 1;
+    return entry;
+}
+
 static struct sh_replog_entry drawn(uint64_t *state, const struct sh_replog_entry *before)
 {
     struct sh_replog_entry entry = *before;
@@ -155,8 +200,10 @@ static void what_is_written_is_read(void **state)
         struct sh_replog_entry entry = entry_of(7, 64);
         span_begin();
         for (unsigned i = 0; i < COUNT; i++) {
-            entries[i] = entry = drawn(&seed, &entry);
-            (void)span_add(&entry);
+            bool is_completion = test_draw(&seed) % 8 == 0;
+            entry = is_completion ? entry : drawn(&seed, &entry);
+            entries[i] = is_completion ? completion_drawn(&seed, &entry) : entry;
+            (void)span_add(&entries[i]);
         }
         struct sh_reader r = sh_reader_make(sh_bytes_make(span, span_size));
         struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000, 5);
@@ -179,7 +226,8 @@ static void damage_is_noticed(void **state)
     span_begin();
     for (unsigned i = 0; i < COUNT; i++) {
         entry = drawn(&seed, &entry);
-        (void)span_add(&entry);
+        struct sh_replog_entry completion = completion_drawn(&seed, &entry);
+        (void)span_add(i % 4 == 1 ? &completion : &entry);
         ends[i] = span_size;
     }
     for (size_t bit = 0; bit < 9 * span_size; bit++) {
@@ -296,6 +344,44 @@ static void parts_that_do_not_fit_are_damage(void **state)
     assert_int_equal(got_of(1 << 3, 0, 0, 5), SH_REPLOG_DAMAGED);
 }
 
+/* A completion record with what only chunks have, or too long. */
+static void a_completion_like_a_chunk_is_damage(void **state)
+{
+    (void)state;
+    uint8_t raw[256], meaning[32];
+    for (unsigned i = 0; i < 12; i++) {
+        static const struct {
+            uint16_t type, more; /* bytes that a flag adds */
+            uint8_t size;
+        } of[] = {
+            {0, 0, 22},       {0, 0, 0},       {0, 0, 64},      {1 << 14, 0, 22},
+            {0, 0, 65},       {1 << 8, 2, 22}, {1 << 9, 2, 22}, {1 << 11, 12, 22},
+            {1 << 12, 0, 22}, {1 << 13, 0, 5}, {1 << 5, 1, 22}, {1 << 12, 0, 0},
+        };
+        memset(raw, 0, sizeof raw);
+        memset(meaning, 0, sizeof meaning);
+        sh_store64(meaning, SH_REPLOG_COMPLETION_ID);
+        sh_store32(meaning + 8, of[i].size);
+        sh_store32(meaning + 16, 1000);
+        sh_store16(meaning + 24, 1);
+        sh_store16(meaning + 26, (uint16_t)((of[i].type >> 12 & 1) | (of[i].type >> 13 & 1) << 1 |
+                                            (of[i].type >> 14 & 1) << 2));
+        struct sh_writer w = sh_writer_make(raw, sizeof raw);
+        sh_put16(&w, (uint16_t)(1 << 15 | 7 | 1 << 3 | of[i].type));
+        sh_put8(&w, of[i].size);
+        w.at += of[i].more;
+        bool is_zeros = of[i].type >> 13 & 1;
+        uint32_t sum = sh_crc32c(5, sh_bytes_make(meaning, sizeof meaning));
+        sh_put32(&w, sh_crc32c(sum, sh_bytes_make(bytes, is_zeros ? 0 : of[i].size)));
+        sh_put_raw(&w, sh_bytes_make(bytes, is_zeros ? 0 : of[i].size));
+        struct sh_reader r = sh_reader_make(sh_bytes_make(raw, (size_t)(w.at - raw)));
+        struct sh_replog_context reading = sh_replog_context_first(64, 3, 1000, 5);
+        struct sh_replog_entry entry;
+        assert_int_equal(sh_replog_entry_get(&r, &reading, &entry),
+                         i < 4 ? SH_REPLOG_ENTRY : SH_REPLOG_DAMAGED);
+    }
+}
+
 /* What no writer means is damage, though its checksum is right: such a number, and a chunk without a name. */
 static void what_cannot_be_meant_is_damage(void **state)
 {
@@ -328,6 +414,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(headers_are_short),
+        cmocka_unit_test(a_completion_is_short),
+        cmocka_unit_test(a_completion_like_a_chunk_is_damage),
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(damage_is_noticed),
         cmocka_unit_test(another_context_is_noticed),

@@ -211,7 +211,8 @@ static void entry_note(struct sh_inspect_of *zone, const struct sh_replog_entry 
     zone->seen.entries++;
     zone->seen.removals += entry->is_removal;
     zone->seen.payload_bytes += sh_replog_entry_stored(entry);
-    chunks_note(zone, chunk, chunk);
+    if (!sh_replog_is_completion(entry))
+        chunks_note(zone, chunk, chunk);
 }
 
 static void seconds_note(struct sh_inspect_slot *slot, uint32_t seconds)
@@ -273,8 +274,8 @@ static void versions_look(struct sh_inspect *inspect, struct sh_inspect_of *zone
     struct sh_version_reader reader;
     struct sh_version_tuple tuple;
     size_t at = 0;
-    while (sh_version_piece_next(bytes, &at, zone->seen.id,
-                                 sh_replog_flush_least(slot->head.incarnation), &reader)) {
+    while (sh_version_piece_next(bytes, &at, zone->seen.id, sh_replog_flush_least_in(&slot->head),
+                                 &reader)) {
         enum sh_version_got got;
         slot->spans++;
         slot->filled = SH_SLOT_HEAD_BYTES + (uint32_t)at;
@@ -442,6 +443,8 @@ static enum shoal_err heads_read(struct sh_inspect *inspect)
                 tell(inspect, SH_INSPECT_HEAD, i, offset, 0);
             continue;
         }
+        if (sh_log_slot_is_half(inspect->slot))
+            tell(inspect, SH_INSPECT_HEAD, i, offset, head.zone);
         const struct sh_replog_dropped mark = {head.zone, head.incarnation, i};
         if (head.kind == SH_SLOT_DROPPED && sh_replog_marks_add(&inspect->marks, &mark))
             return SHOAL_ENOMEM;

@@ -35,7 +35,7 @@ struct sh_inspect_slot {
 enum sh_inspect_harm {
     SH_INSPECT_TORN,    /* a crash may have left it so: it was not known to be on the disk */
     SH_INSPECT_DAMAGED, /* it had been on the disk, and fails its checksum now */
-    SH_INSPECT_HEAD,    /* a slot's head that fails its checksum: a start takes the slot for free */
+    SH_INSPECT_HEAD, /* a copy of a slot's head fails its checksum; of both, a start does not use the slot */
     SH_INSPECT_UNREADABLE, /* the disk reports an error */
 };
 

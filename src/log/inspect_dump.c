@@ -10,6 +10,7 @@ struct dump {
     struct sh_inspect *inspect;
     const struct sh_inspect_of *zone;
     struct sh_currents *currents;
+    uint16_t eon;   /* in which the zone is */
     uint64_t chunk; /* 0: all */
     bool (*each)(void *arg, const struct sh_inspect_entry *entry);
     void *arg;
@@ -30,7 +31,8 @@ static void learn(struct dump *dump, uint64_t first, uint64_t last,
         return;
     if (dump->chunk)
         first = last = dump->chunk;
-    enum shoal_err err = sh_currents_put(dump->currents, first, last, version, is_removal);
+    enum shoal_err err = sh_currents_put(dump->currents, first, last,
+                                         sh_replog_version_in(version, dump->eon), is_removal);
     if (err)
         dump->err = err;
 }
@@ -49,11 +51,14 @@ static void entry_take(struct dump *dump, const struct sh_replog_walk *walk,
     found->incarnation = walk->span.incarnation;
     bool has_number = found->kind == SH_SLOT_ENTRIES;
     bool is_void = has_number && (walk->is_void || found->sequence >= dump->zone->seen.whole);
-    if (!dump->is_told && !is_void)
+    bool is_completion = sh_replog_is_completion(entry); /* nothing is newer than it */
+    if (!dump->is_told && !is_void && !is_completion)
         learn(dump, chunk, chunk, entry->version, entry->is_removal);
     if (!dump->is_told)
         return;
-    bool is_current = sh_currents_is_current(dump->currents, chunk, entry->version);
+    bool is_current =
+        is_completion || sh_currents_is_current(dump->currents, chunk,
+                                                sh_replog_version_in(entry->version, dump->eon));
     found->standing = is_void      ? SH_INSPECT_VOID
                       : is_current ? SH_INSPECT_CURRENT
                                    : SH_INSPECT_SUPERSEDED;
@@ -100,7 +105,7 @@ static void slot_take(struct dump *dump, uint32_t number)
     if (!sh_log_slot_get(inspect->slot, inspect->seen.file.number, &head))
         return;
     if (head.kind == SH_SLOT_VERSIONS) {
-        tuples_take(dump, sh_replog_flush_least(head.incarnation));
+        tuples_take(dump, sh_replog_flush_least_in(&head));
         return;
     }
     struct sh_inspect_entry found = {.kind = head.kind, .slot = number};
@@ -162,6 +167,7 @@ enum shoal_err sh_inspect_dump(struct sh_inspect *inspect, uint64_t zone, uint64
     dump.zone = sh_inspect_of_find(inspect, zone);
     if (!dump.zone)
         return SHOAL_ENONAME;
+    dump.eon = sh_replog_lives_eon(&dump.zone->lives);
     const struct sh_currents_config config = config_of(&dump);
     enum shoal_err err = sh_currents_create(&config, &dump.currents);
     if (err)

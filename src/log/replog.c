@@ -56,10 +56,14 @@ static void on_read(struct sh_disk_op *done)
 }
 
 bool sh_replog_submit_read(struct sh_replog *log, uint64_t offset, uint8_t *into, size_t size,
-                           struct sh_replog_reading *reading)
+                           bool is_bulk, struct sh_replog_reading *reading)
 {
-    const struct sh_disk_op op = {
-        .kind = SH_DISK_READ, .offset = offset, .data = into, .size = size, .done = on_read};
+    const struct sh_disk_op op = {.kind = SH_DISK_READ,
+                                  .offset = offset,
+                                  .data = into,
+                                  .size = size,
+                                  .is_bulk = is_bulk,
+                                  .done = on_read};
     if (log->free_ops)
         log->free_ops->reading = reading;
     reading->count++;
@@ -114,6 +118,20 @@ struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id)
 {
     struct sh_replog_zone *zone = zone_known(log, id);
     return zone && !zone->is_dropped ? zone : NULL;
+}
+
+struct sh_replog_zone *sh_replog_slot_zone(struct sh_replog *log, uint32_t slot)
+{
+    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
+        for (struct sh_replog_zone *zone = log->buckets[i]; zone; zone = zone->next) {
+            uint32_t at = zone->slots.first;
+            while (at != SH_SLOT_NONE && at != slot)
+                at = log->slots.slots[at].next;
+            if (at == slot)
+                return zone;
+        }
+    }
+    return NULL;
 }
 
 uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone)
@@ -197,7 +215,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
                                   struct sh_replog_zone **zone_out)
 {
     const struct sh_versions_config versions = {.slots_max = log->config.versions_max,
-                                                .number_max = SH_REPLOG_NUMBER_MAX};
+                                                .number_max = SH_REPLOG_EPOCH_NUMBER_MAX};
     struct sh_replog_zone *zone;
     enum shoal_err err =
         sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);
@@ -208,15 +226,19 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
         return SHOAL_EBUSY;
     if (!err && zone->is_dropped && config->incarnation <= zone->incarnation_seen)
         return SHOAL_EINVAL;
-    if (!err && zone->epoch_seen >= SH_REPLOG_EPOCH_MAX)
+    if (!err && sh_replog_epoch_in_eon(zone->epoch_seen) >= sh_replog_epoch_max(log))
         return SHOAL_EFULL;
     uint32_t slots_max = sh_replog_slots_for(log->head.slot_bytes, config->bytes_max);
-    if (!err && slots_of_others(log, zone) + slots_max + SH_REPLOG_SPARE_SLOTS > log->head.slots)
+    uint64_t slots = slots_of_others(log, zone) + slots_max + SH_REPLOG_SPARE_SLOTS;
+    if (!err && slots > log->head.slots - log->slots.lost_count)
         return SHOAL_ENOSPC;
+    if (!err)
+        err = sh_replog_room_check(log, slots);
     if (!err && zone->is_loaded && config->first != zone->end)
         return SHOAL_EINVAL;
     if (!err)
-        err = sh_replog_lives_add(&zone->lives, zone->epoch_seen + 1, config->first, config->first);
+        err = sh_replog_lives_add(&zone->lives, (uint16_t)(zone->epoch_seen + 1), config->first,
+                                  config->first);
     if (!err)
         err = sh_versions_create(&versions, &zone->versions);
     if (err)
@@ -235,6 +257,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     zone->slots_max = slots_max;
     if (zone->flushes < sh_replog_flush_least(config->incarnation))
         zone->flushes = sh_replog_flush_least(config->incarnation);
+    zone->flush_first = zone->flushes;
     zone->next_sequence = zone->handed = zone->durable = config->first;
     zone->wanted_handed = zone->wanted = config->first;
     zone->packed_handed = zone->packed_syncing = zone->packed_durable = config->first;
@@ -345,7 +368,8 @@ static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t stored)
         return err;
     if (!sh_replog_slots_have_room(zone)) {
         sh_replog_clean_if_full(zone);
-        return sh_replog_may_gain(zone) ? SHOAL_EAGAIN : SHOAL_ENOSPC;
+        bool may_have = sh_replog_slots_may_have_room(zone) || sh_replog_may_gain(zone);
+        return may_have ? SHOAL_EAGAIN : SHOAL_ENOSPC;
     }
     return sh_replog_batch_begin(zone, SH_SLOT_ENTRIES, &zone->filling);
 }
@@ -451,7 +475,14 @@ static void write_assert(const struct sh_replog_write *write)
 {
     SH_ASSERT(write->local_id <= SH_REPLOG_LOCAL_ID_MAX && (write->local_id || write->creator));
     SH_ASSERT(write->piece < write->pieces);
+    SH_ASSERT(write->creator || write->local_id != SH_REPLOG_COMPLETION_ID);
     SH_ASSERT(!write->is_removal || (write->pieces == 1 && !write->payload.size));
+}
+
+/* While the disk is full the cleaner needs half of the memory. */
+static bool leaves_to_cleaner(const struct sh_replog *log)
+{
+    return log->room.is_full && sh_blocks_used(log->blocks) > log->config.buffer_bytes / 2;
 }
 
 enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
@@ -463,9 +494,14 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     write_assert(write);
     if (with) {
         write_assert(with);
-        SH_ASSERT(!write->piece && with->pieces == 1 && !with->with);
+        SH_ASSERT(!write->piece && with->pieces == 1 && !with->with && !with->completion.at);
         SH_ASSERT(chunk_of(write) != chunk_of(with));
         stored += SH_REPLOG_ENTRY_HEAD_MAX + stored_of(with);
+    }
+    if (write->completion.at) {
+        SH_ASSERT(write->piece + 1 == write->pieces);
+        SH_ASSERT(write->completion.size <= SH_REPLOG_COMPLETION_MAX);
+        stored += SH_REPLOG_ENTRY_HEAD_MAX + write->completion.size;
     }
     if (log->trouble)
         return SHOAL_EIO;
@@ -475,7 +511,7 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
         return SHOAL_EINVAL;
     if (zone->is_dropping)
         return SHOAL_EBUSY;
-    if (zone->is_ending)
+    if (zone->is_ending || leaves_to_cleaner(log))
         return SHOAL_EAGAIN;
     enum shoal_err err = zone->is_abandoning ? sh_replog_life_end(zone) : batch_for(zone, stored);
     if (!err)
@@ -485,6 +521,8 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
         err = number_find(zone, write, numbers);
     if (err)
         return err;
+    if (write->completion.at)
+        sh_replog_completion_put(zone->filling, write->completion);
     if (with)
         entry_put(zone, with, numbers[1], true);
     entry_put(zone, write, numbers[0], false);
@@ -504,8 +542,6 @@ enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone)
         return SHOAL_EBUSY;
     if (!zone->chain_pieces)
         return SHOAL_OK;
-    if (zone->epoch == SH_REPLOG_EPOCH_MAX)
-        return SHOAL_EFULL;
     enum shoal_err err = sh_replog_lives_reserve(&zone->lives);
     if (err)
         return err;
@@ -522,6 +558,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     if (log->seconds < seconds)
         log->seconds = seconds;
     unsigned work = sh_disk_poll(log->config.disk, false);
+    work += sh_replog_room_step(log);
     work += sh_replog_epochs_step(log);
     work += sh_replog_relieve(log);
     work += sh_replog_drops_step(log); /* its mark goes before what else may be packed */
@@ -530,6 +567,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     work += sh_replog_sync_begin(log);
     work += sh_replog_load_step(log);
     work += sh_replog_clean_step(log);
+    work += sh_replog_scrub_step(log);
     log->has_idled = !work;
     return work;
 }
@@ -538,8 +576,8 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
 {
     if (log->trouble)
         return UINT64_MAX;
-    uint64_t due = log->ready.count || log->pack_size || log->ending || log->load || log->clean ||
-                           log->to_clean || log->drops
+    uint64_t due = log->ready.count || log->pack_size || log->lap < log->lap_wanted ||
+                           log->ending || log->load || log->clean || log->to_clean || log->drops
                        ? log->now_ns
                        : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;
@@ -551,6 +589,10 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     uint64_t sync_patience_ns = log->is_sync_wanted ? 0 : log->config.linger_ns;
     if (sh_replog_packs_wait(log) && log->unsynced_ns + sync_patience_ns < due)
         due = log->unsynced_ns + sync_patience_ns;
+    uint64_t room_due_ns = sh_replog_room_due_ns(log);
+    due = room_due_ns < due ? room_due_ns : due;
+    uint64_t scrub_due_ns = sh_replog_scrub_due_ns(log);
+    due = scrub_due_ns < due ? scrub_due_ns : due;
     /* Where the last step could not do what is due, the log waits for the disk, which wakes its owner, or for room. */
     if (due > log->now_ns || !log->has_idled)
         return due;
@@ -562,7 +604,14 @@ void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *
     *status_out = log->status;
     status_out->buffer_used = sh_blocks_used(log->blocks);
     status_out->slots = log->slots.count;
-    status_out->slots_free = log->slots.free_count;
+    status_out->slots_free = log->slots.free_count + log->slots.bare_count;
+    status_out->slots_free += log->room.allocating + log->room.discarding;
+    status_out->slots_lost = log->slots.lost_count;
+    status_out->slots_reserved = log->slots.free_count;
+    status_out->is_full = log->room.is_full;
+    status_out->refused = log->room.refused;
+    if (sh_disk_space(log->config.disk, &status_out->disk_bytes, &status_out->disk_free))
+        status_out->disk_bytes = status_out->disk_free = 0;
 }
 
 void sh_replog_space_get(const struct sh_replog *log, struct sh_replog_space *space_out)

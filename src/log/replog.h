@@ -11,7 +11,7 @@
  * primary log needs the room, or half of the buffer is in use (DXRAM thesis 6 III and V; docs/log.md).
  *
  * A write or sync that failed is never tried again: the log goes out of service, sh_replog_trouble says why, and what was not
- * said to be durable may or may not be there.
+ * said to be durable may or may not be there. Only a disk that is full is tried again: it says so in the status, and appends get EAGAIN.
  *
  * Memory: the buffer, 400 bytes a zone and its versions, 48 bytes a slot, 1.7 MiB. Nothing is allocated once the log is
  * open and its zones are there, but for tables of versions, which double up to their bound.
@@ -21,10 +21,22 @@
 
 #include "base/bytes.h"
 #include "env/env.h"
+#include "log/entry.h"
 #include "shoal/err.h"
 
 struct sh_replog;
 struct sh_replog_zone;
+
+/* Completion records: for how long they count, and who knows more of them. */
+struct sh_replog_completions {
+    uint32_t seconds; /* by the log's clock; 0: SH_REPLOG_COMPLETION_SECONDS */
+    /* One is appended, to a zone of that owner. NULL: nobody is told. Called within sh_replog_append. */
+    void (*noted)(void *arg, uint16_t owner, struct sh_bytes completion);
+    /* Whether nobody asks for it any more, so that the cleaner drops it sooner. Called within sh_replog_step. NULL: that is not known. */
+    bool (*is_over)(void *arg, uint16_t owner, struct sh_bytes completion);
+    void *arg;
+};
+#define SH_REPLOG_COMPLETION_SECONDS 240u
 
 struct sh_replog_config {
     struct sh_disk *disk; /* borrowed; where it is direct, all that is written is aligned */
@@ -44,6 +56,18 @@ struct sh_replog_config {
     /* What is packed is written as batches are, and synced later: linger_ns after the first write that is not, or sooner where somebody
      * waits for durable. For a log whose writers are content with `handed`: a process that is killed loses nothing then. */
     bool syncs_later;
+    struct sh_replog_completions completions;
+    /* Bytes of the disk that are to stay free: a zone is refused where what it and the others may still take would leave less. */
+    uint64_t reserve_bytes;
+    /* Free slots that keep their room on the disk; others are discarded, in time. 0: 32. At least those that are reserved ahead. */
+    uint32_t slots_kept;
+    /* Bytes of slots that the scrub reads a second, in the background; 0: there is none. It keeps memory for a slot. */
+    uint64_t scrub_bytes;
+    /* The scrub has found damage in that slot, at that offset of the file: the zone, which has ECORRUPT from now on when it is loaded, needs
+     * another replica. Called within sh_replog_step, once for a slot. zone NULL: it is not known. NULL: nothing is called. */
+    void (*damaged)(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
+    uint16_t
+        epoch_max; /* epochs of an eon, 8 at least; 0: 32767. For tests: an eon ends within seconds then */
     /* All of the zone's writes before that sequence number are handed, or durable. Called within sh_replog_step, handed first. NULL:
      * nothing is. */
     void (*handed)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
@@ -78,8 +102,8 @@ uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max);
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
  * with `first`, which of one that is loaded is what was told; EINVAL else. One that was dropped needs a higher incarnation than it
  * has had (EINVAL, while the log knows that: until it is closed), and may begin anywhere. bytes_max: what its log may take, rounded up to slots, and four more, which the log
- * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being loaded, read or dropped. EFULL: all epochs are used up. ENOSPC: the log has
- * not so many. ENOMEM. */
+ * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being loaded, read or dropped. EFULL: a quarter of an eon's epochs was used by starts alone. ENOSPC: the log has
+ * not so many, or the disk has no room for them beside reserve_bytes. EIO: the disk does not say. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
                                                   const struct sh_replog_zone_config *config,
                                                   struct sh_replog_zone **zone_out);
@@ -108,7 +132,7 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                                   uint64_t end, enum shoal_err err),
                                                    void *arg);
 
-/* What a zone holds: a chunk, or a piece of one. */
+/* What a zone holds: a chunk, or a piece of one; or, of creator 0 and local ID SH_REPLOG_COMPLETION_ID, a completion record. */
 struct sh_replog_item {
     uint64_t local_id;
     uint16_t creator;
@@ -132,7 +156,7 @@ struct sh_replog_read {
 };
 
 /* Loads a zone, as above, and then hands out all chunks that it has by the writes before `end`: each once, but pieces perhaps twice (a crash
- * may leave them so), nothing of chunks that were removed. All slots are read twice; thrice, where there are writes that do not count, or
+ * may leave them so), nothing of chunks that were removed; and the completion records of these writes that are not too old, and some that are over, also perhaps twice. All slots are read twice; thrice, where there are writes that do not count, or
  * rest_max was too little. Memory: two slots, 8 bytes a chunk of the range, 24 a chunk of the rest. Errors as above: EBUSY, too, of a zone
  * that is being dropped. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_read(struct sh_replog_zone *zone,
@@ -168,6 +192,9 @@ struct sh_replog_write {
     /* Another write, of another chunk, that has the same sequence number, as the result of a request has that of what it did: both count
      * or neither. It is one piece, of up to half as many bytes as a piece may have, and comes with the first one here. NULL: none. */
     const struct sh_replog_write *with;
+    /* What came of the request that the write is of: a completion record of up to SH_REPLOG_COMPLETION_MAX bytes, copied. It counts if the
+     * write does, for a while, and comes with the last piece. at NULL: none. */
+    struct sh_bytes completion;
 };
 
 /* How many bytes a write may have: what is larger comes in pieces. A quarter of a slot, up to 512 KiB. Of zeros, SH_REPLOG_ZEROS_MAX. */
@@ -175,16 +202,15 @@ struct sh_replog_write {
 size_t sh_replog_piece_max(const struct sh_replog *log);
 
 /* Appends a write, which has the zone's next sequence number. The pieces of a chunk come one after the other, nothing of the zone in
- * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory;
- * step, and try again. EFULL: all epochs are used up. ENOSPC: the zone has all slots that it may have, and what is in them is
+ * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory, or
+ * none on the disk yet; step, and try again. EFULL: all epochs are used up, and the zone is damaged, so that they can't be counted anew. ENOSPC: the zone has all slots that it may have, and what is in them is
  * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next, or the pieces are not as long as `total` says. EIO: the log is out of service. EBUSY: the zone is being dropped. ENOMEM: the table of
  * versions can't grow. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
 
 /* Gives up a chunk of which some pieces were appended, but not all: it is what it was, as is what came with it, and the next write has its
- * number. Nothing happens where no piece is missing. The next write waits until an epoch has ended: EAGAIN. EFULL: all epochs are used up, and the pieces
- * that are missing may still come. EBUSY: the zone is being dropped. ENOMEM, EIO. Nothing has changed then. */
+ * number. Nothing happens where no piece is missing. The next write waits until an epoch has ended: EAGAIN. EBUSY: the zone is being dropped. ENOMEM, EIO. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone);
 
 /* The sequence number of the next write; those before which all writes are handed, and durable. A write is handed when a write
@@ -219,9 +245,20 @@ struct sh_replog_status {
     uint64_t syncs;
     uint64_t slots_cleaned, entries_kept, entries_dropped, marks_dropped; /* by the cleaner */
     uint64_t compactions;                                                 /* of version logs */
+    uint64_t
+        eons; /* of zones, that ended: all of their epochs had been used, and each entry visited */
     uint64_t zones_dropped;
-    uint64_t damaged; /* slots that the cleaner found so; it leaves them, and their zones, alone */
+    uint64_t
+        damaged; /* slots that the cleaner or the scrub found so; the cleaner leaves them, and their zones, alone */
+    uint64_t scrub_bytes, scrub_passes; /* bytes of slots that were checked; times that all were */
+    uint32_t slots_lost; /* with damaged heads, found by the open: they are not used */
     uint32_t zones, slots, slots_free;
+    uint32_t slots_reserved;            /* of slots_free: with room on the disk */
+    uint64_t discards, discarded_bytes; /* of slots that were free; bytes */
+    /* Of the disk, with the files of others; UINT64_MAX: it sets no limit. 0, 0: it does not say. */
+    uint64_t disk_bytes, disk_free;
+    bool is_full;     /* it had no room when it was asked last */
+    uint64_t refused; /* reservations and writes for which it had none */
 };
 void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out);
 

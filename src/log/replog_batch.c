@@ -58,8 +58,11 @@ enum shoal_err sh_replog_batch_take(struct sh_replog_zone *zone, enum sh_log_slo
     if (!batch)
         return SHOAL_EAGAIN;
     log->free_batches = batch->behind;
-    *batch = (struct sh_replog_batch){
-        .zone = zone, .kind = kind, .first = zone->next_sequence, .next_made = batch->next_made};
+    *batch = (struct sh_replog_batch){.zone = zone,
+                                      .kind = kind,
+                                      .first = zone->next_sequence,
+                                      .life = zone->epoch,
+                                      .next_made = batch->next_made};
     *batch_out = batch;
     return SHOAL_OK;
 }

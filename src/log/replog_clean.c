@@ -28,6 +28,7 @@
 #include "log/version_log.h"
 
 #define BEGIN_PERCENT 80              /* of the slots that a zone's writes may have */
+#define FULL_PERCENT 30               /* of those, while the disk is full */
 #define EACH_STEP 2000                /* entries or tuples */
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
 #define SLOTS_EACH 8                  /* cleaned for one load of the versions */
@@ -48,6 +49,7 @@ struct sh_replog_clean {
     uint32_t *gone; /* slots that are given away at the end */
     unsigned gone_count;
     /* Where we are in the slot that is looked at. */
+    bool is_of_eon; /* what is of the eon before is visited, and nothing else */
     bool is_open;
     struct sh_replog_walk walk;
     struct sh_replog_entry held; /* for which there was no memory */
@@ -84,6 +86,11 @@ void sh_replog_clean_free(struct sh_replog_clean *clean)
 
 /* --- Which zone -------------------------------------------------------------------------------- */
 
+const struct sh_replog_zone *sh_replog_clean_zone(const struct sh_replog_clean *clean)
+{
+    return clean->zone;
+}
+
 /* Whether all of its slots have been cleaned one after the other since the last write, and not one was gained. */
 static bool is_solid(const struct sh_replog_zone *zone)
 {
@@ -105,9 +112,12 @@ void sh_replog_clean_if_full(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
     uint64_t most = zone->slots_max - SH_REPLOG_SPARE_ZONE_SLOTS;
-    bool is_full = (uint64_t)zone->slots.count * 100 >= most * BEGIN_PERCENT;
-    if (!is_full || !zone->versions || sh_replog_is_cleaned(zone) || is_solid(zone) ||
+    unsigned percent = log->room.is_full ? FULL_PERCENT : BEGIN_PERCENT;
+    bool is_full = (uint64_t)zone->slots.count * 100 >= most * percent;
+    if (!zone->versions || sh_replog_is_cleaned(zone) || zone->is_dropping || zone->is_damaged ||
         log->now_ns < zone->clean_again_ns)
+        return;
+    if (!(is_full && !is_solid(zone)) && !sh_replog_eon_is_due(zone))
         return;
     zone->is_to_clean = true;
     zone->next_to_clean = NULL;
@@ -140,6 +150,12 @@ static bool can_be_cleaned(const struct sh_replog_zone *zone, const struct sh_lo
 {
     (void)unused;
     return slot->kind != SH_SLOT_VERSIONS && (slot->is_found || slot->end <= zone->durable);
+}
+
+static bool is_old_and_can_be(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
+                              bool unused)
+{
+    return sh_replog_eon_is_old(zone, slot) && can_be_cleaned(zone, slot, unused);
 }
 
 struct listed {
@@ -203,10 +219,17 @@ static enum shoal_err compaction_choose(struct sh_replog_clean *clean)
     clean->gone = malloc((size_t)(clean->count + SLOTS_EACH) * sizeof *clean->gone);
     if (!clean->gone)
         return SHOAL_ENOMEM;
-    for (unsigned i = 0; i < clean->count; i++)
-        count += slots[clean->slots[i]].kind == SH_SLOT_VERSIONS;
-    bool has_room = zone->log->slots.free_count > zone->compacted + 2;
-    if (count < COMPACT_MIN + 2 * zone->compacted || !has_room)
+    bool has_old = false;
+    for (unsigned i = 0; i < clean->count; i++) {
+        const struct sh_log_slot *slot = &slots[clean->slots[i]];
+        count += slot->kind == SH_SLOT_VERSIONS;
+        has_old |= slot->kind == SH_SLOT_VERSIONS && sh_replog_eon_is_old(zone, slot);
+    }
+    const struct sh_replog *log = zone->log;
+    uint32_t left = log->slots.free_count + (log->room.is_full ? 0 : log->slots.bare_count);
+    bool has_room = left > zone->compacted + 2;
+    bool is_due = clean->is_of_eon ? has_old : count >= COMPACT_MIN + 2 * zone->compacted;
+    if (!is_due || !has_room)
         return SHOAL_OK;
     for (unsigned i = 0; i < clean->count; i++) {
         if (slots[clean->slots[i]].kind == SH_SLOT_VERSIONS)
@@ -221,12 +244,15 @@ static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
     struct sh_replog_clean *clean = calloc(1, sizeof *clean);
     if (!clean)
         return SHOAL_ENOMEM;
-    *clean =
-        (struct sh_replog_clean){.zone = zone, .begun = log->slots.taken, .seconds = log->seconds};
+    *clean = (struct sh_replog_clean){.zone = zone,
+                                      .begun = log->slots.taken,
+                                      .seconds = log->seconds,
+                                      .is_of_eon = sh_replog_eon_is_due(zone)};
     const struct sh_currents_config config = {.base = zone->config.range_first,
                                               .count = zone->config.range_count,
                                               .rest_max = zone->rest_max};
     enum shoal_err err = sh_replog_reader_begin(&clean->reader, log);
+    clean->reader.is_bulk = true;
     if (!err)
         err = sh_currents_create(&config, &clean->currents);
     if (!err)
@@ -251,7 +277,7 @@ static void clean_later(struct sh_replog_zone *zone)
 static unsigned begin_next(struct sh_replog *log)
 {
     struct sh_replog_zone **at = &log->to_clean;
-    while (*at && ((*at)->is_ending || (*at)->versions_batch))
+    while (*at && ((*at)->is_ending || (*at)->versions_batch || (*at)->is_eon_ending))
         at = &(*at)->next_to_clean;
     struct sh_replog_zone *zone = *at;
     if (!zone)
@@ -276,7 +302,9 @@ static uint64_t chunk_of(const struct sh_replog_entry *entry)
 static void learn(struct sh_replog_clean *clean, uint64_t first, uint64_t last,
                   struct sh_replog_version version, bool is_removal)
 {
-    enum shoal_err err = sh_currents_put(clean->currents, first, last, version, is_removal);
+    uint16_t eon = sh_replog_eon_of(clean->zone->epoch); /* which stays until the end */
+    enum shoal_err err = sh_currents_put(clean->currents, first, last,
+                                         sh_replog_version_in(version, eon), is_removal);
     if (!err)
         return;
     clean->err = err;
@@ -354,7 +382,7 @@ static void entries_step(struct sh_replog_clean *clean, const uint8_t *slot)
             entries_end(clean);
             break;
         }
-        if (got != SH_REPLOG_WALKED_ENTRY || clean->walk.is_void)
+        if (got != SH_REPLOG_WALKED_ENTRY || clean->walk.is_void || sh_replog_is_completion(&entry))
             continue;
         uint64_t chunk = chunk_of(&entry);
         learn(clean, chunk, chunk, entry.version, entry.is_removal);
@@ -375,9 +403,8 @@ static void tuples_step(struct sh_replog_clean *clean, const uint8_t *slot)
         } else if (!clean->is_open ||
                    sh_version_reader_next(&clean->tuples, &clean->tuple) != SH_VERSION_TUPLE) {
             clean->is_open =
-                is_slot &&
-                sh_version_piece_next(bytes, &clean->at, clean->zone->id,
-                                      sh_replog_flush_least(head.incarnation), &clean->tuples);
+                is_slot && sh_version_piece_next(bytes, &clean->at, clean->zone->id,
+                                                 sh_replog_flush_least_in(&head), &clean->tuples);
             if (clean->is_open)
                 continue;
             clean->at = 0;
@@ -423,11 +450,12 @@ static void since_find(struct sh_replog_clean *clean)
 
 static void choose(struct sh_replog_clean *clean)
 {
-    clean->err = slots_list(clean, can_be_cleaned);
+    clean->err = slots_list(clean, clean->is_of_eon ? is_old_and_can_be : can_be_cleaned);
     if (clean->err)
         return;
     since_find(clean);
-    unsigned half = (clean->count + 1) / 2, most = half < SLOTS_EACH ? half : SLOTS_EACH;
+    unsigned half = clean->is_of_eon ? clean->count : (clean->count + 1) / 2;
+    unsigned most = half < SLOTS_EACH ? half : SLOTS_EACH;
     uint32_t left = clean->zone->log->slots.free_count;
     if (most + 1 > left) /* what survives may need as many, and one more */
         most = left > 2 ? left - 1 : 1;
@@ -485,9 +513,8 @@ static enum shoal_err copy(struct sh_replog_clean *clean, const struct sh_replog
     size_t stored = sh_replog_entry_stored(entry);
     if (clean->survivors && !sh_replog_batch_fits(clean->survivors, stored))
         err = survivors_go(clean);
-    if (!err && !clean->survivors) {
+    if (!err && !clean->survivors)
         err = survivors_begin(clean);
-    }
     if (!err)
         err = sh_replog_batch_reserve(clean->survivors, stored);
     if (!err)
@@ -501,7 +528,10 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     uint64_t chunk = chunk_of(entry);
     struct sh_replog_version newest;
     struct sh_replog_status *status = &clean->zone->log->status;
-    if (newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
+    bool is_completion = sh_replog_is_completion(entry); /* has no version, nothing is newer */
+    if (is_completion
+            ? sh_replog_completion_is_over(clean->zone, entry)
+            : newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
         status->entries_dropped++;
         return SHOAL_OK;
     }
@@ -513,7 +543,8 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     if (err)
         return err;
     status->entries_kept++;
-    learn(clean, chunk, chunk, entry->version, entry->is_removal);
+    if (!is_completion)
+        learn(clean, chunk, chunk, entry->version, entry->is_removal);
     return SHOAL_OK;
 }
 
@@ -528,6 +559,7 @@ static bool entry_next(struct sh_replog_clean *clean, unsigned *work)
             return false;
         ++*work;
         clean->held.is_with_next = false; /* both of a pair count, and go their ways */
+        sh_replog_entry_rename(&clean->held, sh_replog_eon_of(clean->zone->epoch));
         if (got == SH_REPLOG_WALKED_ENTRY && !clean->walk.is_void)
             return true;
     }
@@ -560,6 +592,8 @@ static unsigned settle_begin(struct sh_replog_clean *clean)
 {
     if (clean->survivors) {
         enum shoal_err err = survivors_go(clean);
+        if (err == SHOAL_EAGAIN)
+            return 0;
         if (err) {
             clean->err = err;
             return 1;
@@ -623,6 +657,11 @@ static bool record_some(struct sh_replog_clean *clean, const struct sh_replog_li
     clean->survivors->lives = lives;
     clean->survivors->lives_count = count;
     enum shoal_err err = survivors_go(clean);
+    if (err == SHOAL_EAGAIN) { /* the disk has no room yet: it is made anew */
+        sh_replog_batch_free(clean->survivors);
+        clean->survivors = NULL;
+        return false;
+    }
     if (err)
         clean->err = err;
     return true;
@@ -638,6 +677,7 @@ static unsigned record(struct sh_replog_clean *clean)
     bool has_old = has_found(clean);
     if (!has_old)
         sh_replog_lives_forget(zone);
+    sh_replog_eon_forget(zone);
     if (has_old || zone->has_void) {
         while (clean->recorded < lives->count && !clean->err) {
             unsigned left = lives->count - clean->recorded;
@@ -682,8 +722,10 @@ static unsigned end(struct sh_replog *log, bool is_done)
         clean_later(zone);
     else if (clean->gone_count > taken)
         zone->fruitless = 0;
-    else
+    else if (!clean->is_of_eon)
         zone->fruitless += clean->count ? clean->count : 1;
+    else if (!clean->gone_count)
+        clean_later(zone);
     log->clean = NULL;
     sh_replog_clean_free(clean);
     sh_replog_clean_if_full(zone);

@@ -98,6 +98,8 @@ static enum shoal_err batch_go(struct sh_replog_compaction *compaction, unsigned
     if (sh_replog_durable(zone) < compaction->batch->first)
         return SHOAL_OK;
     enum shoal_err err = sh_replog_other_ready(compaction->batch);
+    if (err == SHOAL_EAGAIN)
+        return SHOAL_OK;
     if (err)
         return err;
     compaction->batch = NULL;

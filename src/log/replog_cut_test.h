@@ -15,6 +15,10 @@ struct cut {
     bool (*holds)(const struct cut *cut, const struct sh_disk_op *op);
     unsigned held_seen;
     uint64_t fails_at; /* reads of that offset fail */
+    /* Room, in blocks. limit 0: there is enough. */
+    uint64_t limit, used, refused, discards;
+    uint8_t *backed; /* a byte for each block */
+    bool has_no_ranges;
 };
 
 static struct cut *cut_of(struct sh_disk *disk)
@@ -41,6 +45,17 @@ static enum shoal_err cut_size(struct sh_disk *disk, int file, uint64_t *bytes_o
     return SHOAL_OK;
 }
 
+static enum shoal_err cut_space(struct sh_disk *disk, uint64_t *bytes_out, uint64_t *free_out)
+{
+    const struct cut *cut = cut_of(disk);
+    *bytes_out = *free_out = UINT64_MAX;
+    if (cut->limit) {
+        *bytes_out = cut->limit * 4096;
+        *free_out = cut->limit > cut->used ? (cut->limit - cut->used) * 4096 : 0;
+    }
+    return SHOAL_OK;
+}
+
 static enum shoal_err cut_submit(struct sh_disk *disk, struct sh_disk_op *op)
 {
     struct cut *cut = cut_of(disk);
@@ -48,6 +63,43 @@ static enum shoal_err cut_submit(struct sh_disk *disk, struct sh_disk_op *op)
         return SHOAL_EAGAIN;
     cut->ops[cut->count++] = op;
     return SHOAL_OK;
+}
+
+/* Where the test has set a limit, only so many blocks of the file may have room. */
+static bool cut_has_room(const struct cut *cut, const struct sh_disk_op *op)
+{
+    uint64_t more = 0;
+    for (uint64_t at = op->offset / 4096; at < (op->offset + op->size) / 4096; at++)
+        more += !cut->backed[at];
+    return !cut->limit || cut->used + more <= cut->limit;
+}
+
+static void cut_back(struct cut *cut, const struct sh_disk_op *op, bool is_backed)
+{
+    for (uint64_t at = op->offset / 4096; at < (op->offset + op->size) / 4096; at++) {
+        cut->used += (uint64_t)is_backed - cut->backed[at];
+        cut->backed[at] = is_backed;
+    }
+}
+
+static void cut_range(struct cut *cut, struct sh_disk_op *op)
+{
+    bool is_discard = op->kind == SH_DISK_DISCARD;
+    if (cut->has_no_ranges)
+        return;
+    assert_true(op->offset + op->size <= cut->room && sh_disk_range_is_sound(op));
+    if (!is_discard && !cut_has_room(cut, op)) {
+        op->err = SHOAL_ENOSPC;
+        return;
+    }
+    cut_back(cut, op, !is_discard);
+    if (is_discard) { /* of what is there then nothing may count */
+        memset(cut->now + op->offset, 0xa5, op->size);
+        cut->discards++;
+    } else if (cut->size < op->offset + op->size) {
+        cut->size = op->offset + op->size;
+    }
+    op->done_bytes = op->size;
 }
 
 static void cut_carry_out(struct cut *cut, struct sh_disk_op *op)
@@ -72,7 +124,17 @@ static void cut_carry_out(struct cut *cut, struct sh_disk_op *op)
     }
     if (op->kind == SH_DISK_SYNC_DIR)
         return;
+    if (sh_disk_is_range(op)) {
+        cut_range(cut, op);
+        return;
+    }
     assert_true(op->offset + op->size <= cut->room);
+    if (!cut_has_room(cut, op)) {
+        op->err = SHOAL_ENOSPC;
+        cut->refused++;
+        return;
+    }
+    cut_back(cut, op, true);
     sh_disk_gather(op, cut->now + op->offset);
     if (cut->size < op->offset + op->size)
         cut->size = op->offset + op->size;
@@ -109,6 +171,7 @@ static void cut_destroy(struct sh_disk *disk)
 {
     free(cut_of(disk)->now);
     free(cut_of(disk)->stable);
+    free(cut_of(disk)->backed);
     free(disk);
 }
 
@@ -123,6 +186,7 @@ static struct sh_disk *cut_create(size_t room)
     static const struct sh_disk_ops ops = {.open = cut_open,
                                            .close = cut_close,
                                            .size = cut_size,
+                                           .space = cut_space,
                                            .submit = cut_submit,
                                            .poll = cut_poll,
                                            .destroy = cut_destroy};
@@ -131,6 +195,7 @@ static struct sh_disk *cut_create(size_t room)
     cut->room = room;
     cut->now = calloc(1, room);
     cut->stable = calloc(1, room);
+    cut->backed = calloc(1, room / 4096 + 1);
     return &cut->base;
 }
 

@@ -29,14 +29,14 @@ static void on_durable(struct sh_replog_batch *batch)
 enum shoal_err sh_replog_epoch_end(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
-    if (zone->epoch == SH_REPLOG_EPOCH_MAX)
-        return SHOAL_EFULL;
     if (zone->versions_batch) { /* one flush at a time */
         sh_replog_sync(zone);
         enum shoal_err err = sh_replog_versions_go(zone);
         return err ? err : SHOAL_EAGAIN;
     }
-    enum shoal_err err = sh_replog_batch_take(zone, SH_SLOT_VERSIONS, &zone->versions_batch);
+    enum shoal_err err = sh_replog_eon_is_over(zone) ? sh_replog_eon_end(zone) : SHOAL_OK;
+    if (!err)
+        err = sh_replog_batch_take(zone, SH_SLOT_VERSIONS, &zone->versions_batch);
     if (err)
         return err;
     zone->versions_batch->done = on_durable;
@@ -92,14 +92,14 @@ static void life_begin(struct sh_replog_zone *zone)
     SH_ASSERT(!err); /* there was room */
     zone->has_void = true;
     zone->void_order = log->slots.taken;
-    zone->void_seconds = log->seconds;
+    zone->void_lap = log->lap;
 }
 
 static void epoch_begin(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
     sh_versions_clear(zone->versions);
-    zone->epoch++;
+    zone->epoch = zone->is_eon_ending ? sh_replog_eon_begin(zone) : (uint16_t)(zone->epoch + 1);
     if (zone->is_abandoning)
         life_begin(zone);
     zone->flushes++;

@@ -59,6 +59,7 @@ struct sh_replog_batch {
     struct sh_chain_walk walk;
     uint8_t *slot_head; /* is written as well; NULL: it is there */
     unsigned ops;       /* in flight */
+    bool is_refused;    /* the disk was full: all of it is written again */
     bool is_begun, is_submitted, is_handed, is_durable;
     bool is_cleaners;
     /* Called instead of counting sequence numbers when it is durable; it frees the batch. NULL: it is one of appends. */
@@ -112,6 +113,7 @@ struct sh_replog_zone {
     struct sh_replog_lives lives; /* that are known, this one too */
     uint64_t end;                 /* of a loaded one: the number before which all is there */
     bool is_damaged;              /* something that was on the disk can't be read */
+    bool has_lost;                /* a slot of it, by what is left there, has no head any more */
     struct sh_replog_damage damage;
     /* A chunk of which some pieces were appended, but not all. */
     uint64_t chain_chunk;
@@ -121,12 +123,17 @@ struct sh_replog_zone {
     uint64_t with_chunk;   /* came with the first piece; 0: none */
     bool with_is_removal;
     /* Such a chunk was abandoned: a life begins with the next epoch, in which its pieces do not count. They may be in slots that were taken
-     * before void_order, and in laps of the primary log that had begun by void_seconds. */
+     * before void_order, and in laps of the primary log up to void_lap. */
     bool is_abandoning, has_void;
-    uint32_t void_order, void_seconds;
+    uint32_t void_order, void_lap;
     struct sh_versions *versions; /* NULL: nobody writes to it, it was only found on the disk */
-    bool is_loaded;               /* all that slots have of it is known */
-    uint16_t epoch_seen;          /* the highest epoch there */
+    /* Eons (replog_eon.c). */
+    bool is_eon_ending; /* the epoch that ends is the last one of its eon */
+    bool
+        has_eon_ended; /* in this process: the primary log may have something of the eon before, of laps up to eon_lap */
+    uint32_t eon_lap;
+    bool is_loaded;      /* all that slots have of it is known */
+    uint16_t epoch_seen; /* the highest epoch there */
     struct sh_log_slot_list slots;
     uint32_t slots_max;
     struct sh_replog_batch *filling;         /* NULL: nothing since the last one was full */
@@ -152,6 +159,7 @@ struct sh_replog_zone {
     struct sh_replog_zone *next_ending;     /* in the log's list */
     struct sh_replog_batch *versions_batch; /* of the last one that ended, until it is synced */
     uint64_t flushes;                       /* of the version log, so far */
+    uint64_t flush_first;                   /* the first one of this eon, or process */
     uint32_t compacted;                     /* batches that the last compaction took */
 };
 
@@ -177,6 +185,20 @@ struct sh_replog_packed {
     uint64_t end; /* sequence number behind it */
 };
 #define SH_REPLOG_PACKED_MAX (SH_REPLOG_PACK_BYTES / 128)
+
+/* Room on the disk (replog_room.c). */
+struct sh_replog_room {
+    bool has_no_allocate, has_no_discard; /* the disk has no such operation */
+    bool is_raw;                          /* the log's file is all of the disk */
+    bool
+        is_full; /* the last reservation, or a write, found no room; again_ns: when the next is tried */
+    uint64_t again_ns, excess_ns, trim_ns;
+    uint64_t refused;
+    unsigned allocating, discarding; /* slots, by operations in flight */
+    uint32_t least, to_discard;      /* free slots since excess_ns was set; of these, how many go */
+    uint32_t
+        trimmed; /* bare slots that were passed over since the last one that may have had room */
+};
 
 struct sh_replog {
     struct sh_replog_config config;
@@ -230,9 +252,13 @@ struct sh_replog {
     uint8_t *primary_marks; /* a bit for each block of the ring in which a mark lies */
     bool is_packing;
     uint64_t primary_at; /* where the next pack goes, in blocks ever written */
+    uint64_t lap_at;     /* where this lap began, in such blocks */
     /* Packs before that are handed; covered by a sync that has begun; on the disk. In such blocks. */
     uint64_t packs_handed, packs_syncing, packs_synced;
     uint32_t lap;
+    uint32_t lap_wanted; /* the ring goes on to that one, with nothing if need be */
+    struct sh_replog_room room;
+    struct sh_replog_scrub *scrub; /* NULL: there is none */
     struct sh_replog_status status;
 };
 
@@ -269,7 +295,7 @@ void sh_replog_batch_free(struct sh_replog_batch *batch);
 
 /* --- The way to slots (replog_slots.c) --------------------------------------------------------- */
 
-/* The batch that is being filled has got a slot, and is on its way there. ENOSPC: it stays. */
+/* The batch that is being filled has got a slot, and is on its way there. ENOSPC: it stays; EAGAIN: until the disk has room. */
 enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch);
 /* The same of one that has no sequence numbers: of versions, or of the cleaner's. */
 enum shoal_err sh_replog_other_ready(struct sh_replog_batch *batch);
@@ -279,8 +305,29 @@ unsigned sh_replog_slots_write(struct sh_replog *log);
 unsigned sh_replog_sync_begin(struct sh_replog *log);
 /* Whether another batch of entries will have a place, however large it becomes. */
 bool sh_replog_slots_have_room(const struct sh_replog_zone *zone);
+/* Else: whether it will have one once another slot has its room on the disk. */
+bool sh_replog_slots_may_have_room(const struct sh_replog_zone *zone);
 /* Whether another batch should go its way. */
 bool sh_replog_slots_have_time(const struct sh_replog *log);
+
+/* --- Room on the disk (replog_room.c) ----------------------------------------------------------- */
+
+/* Slots that are not in use are bare; some get their room. ENOSPC: a raw disk is too small; EIO. */
+SHOAL_NODISCARD enum shoal_err sh_replog_room_open(struct sh_replog *log);
+/* Waits until so many slots are free, or the disk has no more room. EIO. */
+SHOAL_NODISCARD enum shoal_err sh_replog_room_wait(struct sh_replog *log, uint32_t count);
+/* Whether the disk has room for so many slots that are in use, or may be, beside its reserve. ENOSPC; EIO. */
+SHOAL_NODISCARD enum shoal_err sh_replog_room_check(const struct sh_replog *log, uint64_t slots);
+/* A reservation, or a write, found the disk full; or it found room. */
+void sh_replog_room_lacks(struct sh_replog *log);
+void sh_replog_room_found(struct sh_replog *log);
+/* Whether bare slots may become free. */
+static inline bool sh_replog_room_may_come(const struct sh_replog *log)
+{
+    return log->slots.bare_count + log->room.allocating + log->room.discarding;
+}
+unsigned sh_replog_room_step(struct sh_replog *log);
+uint64_t sh_replog_room_due_ns(const struct sh_replog *log);
 
 /* --- Lives (replog_lives.c) -------------------------------------------------------------------- */
 
@@ -293,6 +340,10 @@ SHOAL_NODISCARD enum shoal_err sh_replog_lives_reserve(struct sh_replog_lives *l
 void sh_replog_lives_forget(struct sh_replog_zone *zone);
 /* The number from which on what a life wrote does not count; UINT64_MAX: all of it does. */
 uint64_t sh_replog_lives_end(const struct sh_replog_lives *lives, uint16_t life);
+/* The eon of the last one: that in which the zone is. */
+uint16_t sh_replog_lives_eon(const struct sh_replog_lives *lives);
+/* Only lives of that eon are left. */
+void sh_replog_lives_keep_eon(struct sh_replog_lives *lives, uint16_t eon);
 
 /* --- Which numbers are there (replog_ranges.c) ------------------------------------------------- */
 
@@ -371,6 +422,11 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
 void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
                            const struct sh_replog_walk *walk);
 
+/* The same, at that offset of the file. */
+void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
+/* Whose slot it is. */
+struct sh_replog_zone *sh_replog_slot_zone(struct sh_replog *log, uint32_t slot);
+
 /* --- Reading slots (replog_reader.c) ----------------------------------------------------------- */
 
 /* Slots that are read one after the other, each while the one before is looked at. */
@@ -379,6 +435,7 @@ struct sh_replog_reader {
     uint32_t *slots;            /* borrowed */
     unsigned count, read, next; /* slots that are asked for; that is looked at */
     uint8_t *buffers[2];        /* of a slot each */
+    bool is_bulk;               /* others are waited for more */
     size_t asked;               /* bytes of slot `read` that were asked for */
     struct sh_replog_reading reading[2];
 };
@@ -406,6 +463,15 @@ static inline unsigned sh_replog_entry_share(const struct sh_replog_entry *entry
 {
     return (unsigned)(sh_replog_entry_stored(entry) / 128);
 }
+
+/* --- Completion records (replog_completion.c) -------------------------------------------------- */
+
+/* Whether it has counted for as long as it does. */
+bool sh_replog_completion_is_old(const struct sh_replog *log, const struct sh_replog_entry *entry);
+/* Whether the cleaner may drop it. */
+bool sh_replog_completion_is_over(struct sh_replog_zone *zone, const struct sh_replog_entry *entry);
+/* What the write that follows came of is put into the batch, which has room for it. */
+void sh_replog_completion_put(struct sh_replog_batch *batch, struct sh_bytes completion);
 
 /* --- Giving slots away (replog_give.c) --------------------------------------------------------- */
 
@@ -481,6 +547,7 @@ bool sh_replog_may_gain(const struct sh_replog_zone *zone);
 /* An epoch has ended: what the cleaner has to know of it. */
 void sh_replog_clean_learn(struct sh_replog_zone *zone, uint64_t first, uint64_t last,
                            struct sh_replog_version version, bool is_removal);
+const struct sh_replog_zone *sh_replog_clean_zone(const struct sh_replog_clean *clean);
 unsigned sh_replog_clean_step(struct sh_replog *log);
 /* No operation is in flight. NULL is allowed. */
 void sh_replog_clean_free(struct sh_replog_clean *clean);
@@ -491,10 +558,17 @@ static inline uint64_t sh_replog_flush_least(uint32_t incarnation)
 {
     return (uint64_t)incarnation << 32;
 }
+/* The least that counts in a slot with that head. Nor does what was written two eons ago, of which the head says (zone->flush_first). */
+static inline uint64_t sh_replog_flush_least_in(const struct sh_log_slot_head *head)
+{
+    uint64_t least = sh_replog_flush_least(head->incarnation);
+    return head->flush_least > least ? head->flush_least : least;
+}
 
 /* --- Epochs (replog_epoch.c) ------------------------------------------------------------------- */
 
-#define SH_REPLOG_EPOCH_MAX 0x7fff
+#define SH_REPLOG_LAPS                                                                             \
+    4 /* of the primary log; so many have to begin until nothing is read any more of what was there */
 #define SH_REPLOG_PIECE_BYTES (128u << 10)
 
 /* The zone's table of versions is full. EAGAIN: it will be empty. EFULL: there is no other epoch. ENOSPC: there is no room for
@@ -506,6 +580,43 @@ enum shoal_err sh_replog_life_end(struct sh_replog_zone *zone);
 unsigned sh_replog_epochs_step(struct sh_replog *log);
 /* Sends the versions on their way if all entries that they tell of are durable. ENOSPC. */
 enum shoal_err sh_replog_versions_go(struct sh_replog_zone *zone);
+
+/* --- Eons (replog_eon.c) ----------------------------------------------------------------------- */
+
+/* A bit for each eon, of what has that epoch. */
+static inline unsigned sh_replog_eon_bit(uint16_t epoch)
+{
+    return 1u << (epoch >> 15);
+}
+/* The last epoch of an eon. */
+uint16_t sh_replog_epoch_max(const struct sh_replog *log);
+/* Whether a zone that writes has used up the epochs of its eon: the rest is for starts. */
+bool sh_replog_eon_is_over(const struct sh_replog_zone *zone);
+/* It is over. OK: the epoch that ends is the last one (is_eon_ending), and what was appended has been sent. EAGAIN: not yet, a life has to end
+ * first, or entries have to be visited. EFULL: the zone is damaged, so that they are not. ENOMEM. */
+enum shoal_err sh_replog_eon_end(struct sh_replog_zone *zone);
+/* The next one begins; the epoch in which it does. */
+uint16_t sh_replog_eon_begin(struct sh_replog_zone *zone);
+/* Whether the cleaner is to visit what is of the eon before: half of this one's epochs are used up, and the primary log has nothing of it
+ * any more. If only that is missing, the primary log is made to go on. */
+bool sh_replog_eon_is_due(struct sh_replog_zone *zone);
+/* Whether a slot has something that is of the eon before. */
+static inline bool sh_replog_eon_is_old(const struct sh_replog_zone *zone,
+                                        const struct sh_log_slot *slot)
+{
+    return (slot->eons | slot->lives_eons) & ~sh_replog_eon_bit(zone->epoch);
+}
+/* Lives of the eon before are known no more, if no slot has entries or versions of it. */
+void sh_replog_eon_forget(struct sh_replog_zone *zone);
+
+/* --- The scrub (replog_scrub.c) ---------------------------------------------------------------- */
+
+/* If the config wants one. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_scrub_make(struct sh_replog *log);
+unsigned sh_replog_scrub_step(struct sh_replog *log);
+uint64_t sh_replog_scrub_due_ns(const struct sh_replog *log);
+/* No operation is in flight. NULL is allowed. */
+void sh_replog_scrub_free(struct sh_replog_scrub *scrub);
 
 /* --- The primary log (replog_primary.c) -------------------------------------------------------- */
 
@@ -530,7 +641,7 @@ bool sh_replog_submit(struct sh_replog *log, struct sh_replog_batch *batch,
 /* The same of a read: *reading counts it until it is done. What the file does not have is zero then. One that fails says so there,
  * and nowhere else: the log goes on. */
 bool sh_replog_submit_read(struct sh_replog *log, uint64_t offset, uint8_t *into, size_t size,
-                           struct sh_replog_reading *reading);
+                           bool is_bulk, struct sh_replog_reading *reading);
 /* One that was done is free again. Returns the log's trouble, which this may have become. */
 enum shoal_err sh_replog_op_end(struct sh_replog_op *op);
 /* Out of service. */

@@ -22,7 +22,7 @@ static bool has_abandoned(const struct sh_replog_zone *zone)
 {
     const struct sh_replog *log = zone->log;
     const struct sh_log_slot *slots = log->slots.slots;
-    if (log->head.primary_blocks && zone->void_seconds >= log->lap_since[3])
+    if (log->head.primary_blocks && log->lap < zone->void_lap + SH_REPLOG_LAPS)
         return true;
     uint32_t i = zone->slots.first;
     while (i != SH_SLOT_NONE &&
@@ -42,11 +42,19 @@ void sh_replog_lives_forget(struct sh_replog_zone *zone)
     lives->count = 1;
 }
 
+/* Whether a life came after another one. They are named by epochs; two eons' are told apart by the zone's numbers, which go on. */
+static bool is_later(const struct sh_replog_life *than, uint16_t life, uint64_t first)
+{
+    if (sh_replog_eon_of(than->life) == sh_replog_eon_of(life))
+        return than->life > life;
+    return than->first != first ? than->first > first : (int16_t)(than->life - life) > 0;
+}
+
 enum shoal_err sh_replog_lives_add(struct sh_replog_lives *lives, uint16_t life, uint64_t first,
                                    uint64_t whole)
 {
     unsigned at = lives->count;
-    while (at > 0 && lives->lives[at - 1].life > life)
+    while (at > 0 && is_later(&lives->lives[at - 1], life, first))
         at--;
     struct sh_replog_life *same = at > 0 ? &lives->lives[at - 1] : NULL;
     if (same && same->life == life) {
@@ -65,9 +73,24 @@ enum shoal_err sh_replog_lives_add(struct sh_replog_lives *lives, uint16_t life,
 uint64_t sh_replog_lives_end(const struct sh_replog_lives *lives, uint16_t life)
 {
     uint64_t end = UINT64_MAX;
-    for (unsigned i = lives->count; i-- > 0 && lives->lives[i].life > life;) {
+    for (unsigned i = lives->count; i-- > 0 && lives->lives[i].life != life;) {
         if (lives->lives[i].first < end)
             end = lives->lives[i].first;
     }
     return end;
+}
+
+uint16_t sh_replog_lives_eon(const struct sh_replog_lives *lives)
+{
+    return lives->count ? sh_replog_eon_of(lives->lives[lives->count - 1].life) : 0;
+}
+
+void sh_replog_lives_keep_eon(struct sh_replog_lives *lives, uint16_t eon)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < lives->count; i++) {
+        if (sh_replog_eon_of(lives->lives[i].life) == eon)
+            lives->lives[count++] = lives->lives[i];
+    }
+    lives->count = count;
 }

@@ -92,8 +92,30 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
     if (is_known)
         load->walk.end = load->end;
     load->at = 0;
-    load->flush_least = sh_replog_flush_least(head.incarnation);
+    load->flush_least = sh_replog_flush_least_in(&head);
     return true;
+}
+
+/* The slot that is looked at has something of that epoch. */
+static void epoch_note(struct sh_replog_load *load, uint16_t epoch)
+{
+    struct sh_log_slot *slots = load->zone->log->slots.slots;
+    uint16_t *highest = &load->epochs[epoch >> 15];
+    slots[load->slots[load->reader.next]].eons |= sh_replog_eon_bit(epoch);
+    if (*highest < epoch)
+        *highest = epoch;
+}
+
+/* A life is an epoch, though none of its entries may be left: some spans only name it. */
+static void life_note(struct sh_replog_load *load, const struct sh_span *span)
+{
+    struct sh_log_slot *slot = &load->zone->log->slots.slots[load->slots[load->reader.next]];
+    unsigned eons = slot->eons;
+    epoch_note(load, span->life);
+    if (span->bytes)
+        return;
+    slot->eons = eons & 3;
+    slot->lives_eons |= sh_replog_eon_bit(span->life);
 }
 
 /* Looks at the next entry, or span, and adds to *work what it counts for beyond one; false: the slot has no more. */
@@ -106,16 +128,14 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
     switch (sh_replog_walk_next(walk, &entry)) {
     case SH_REPLOG_WALKED_ENTRY:
         *work += sh_replog_entry_share(&entry);
-        if (entry.version.epoch > load->epoch)
-            load->epoch = entry.version.epoch;
+        if (!sh_replog_is_completion(&entry))
+            epoch_note(load, entry.version.epoch);
         if (load->read.take)
             sh_replog_learn_entry(load, &entry);
         break;
     case SH_REPLOG_WALKED_HEAD:
         err = sh_replog_lives_add(&load->zone->lives, span->life, span->life_first, span->whole);
-        if (load->epoch <
-            span->life) /* a life is an epoch, though none of its entries may be left */
-            load->epoch = span->life;
+        life_note(load, span);
         if (load->zone->incarnation < span->incarnation)
             load->zone->incarnation = span->incarnation;
         break;
@@ -145,8 +165,7 @@ static bool tuple_next(struct sh_replog_load *load, unsigned *work)
     }
     struct sh_version_tuple tuple;
     if (load->is_reading && sh_version_reader_next(&load->tuples, &tuple) == SH_VERSION_TUPLE) {
-        if (tuple.version.epoch > load->epoch)
-            load->epoch = tuple.version.epoch;
+        epoch_note(load, tuple.version.epoch);
         if (load->read.take)
             load->tuple = tuple;
         return true;
@@ -202,8 +221,13 @@ static void settle(struct sh_replog_load *load)
     struct sh_replog_zone *zone = load->zone;
     load->end = zone->end = sh_replog_ranges_whole(&load->ranges, &load->zone->lives);
     zone->is_loaded = true;
-    zone->is_damaged = load->is_damaged;
-    zone->epoch_seen = load->epoch;
+    zone->is_damaged = load->is_damaged || zone->has_lost;
+    uint16_t eon = zone->lives.count ? sh_replog_lives_eon(&zone->lives)
+                   : load->epochs[0] ? 0
+                                     : sh_replog_eon_of(load->epochs[1]);
+    load->is_other_eon = load->epochs[1] && (load->epochs[0] || eon != load->eon);
+    load->eon = eon;
+    zone->epoch_seen = load->epochs[eon >> 15] ? load->epochs[eon >> 15] : eon;
 }
 
 /* Whether something is there that does not count: its versions were learned. */
@@ -220,7 +244,8 @@ static bool pass_next(struct sh_replog_load *load)
         settle(load);
     if (!load->read.take || load->phase == SH_REPLOG_TAKES)
         return false;
-    if (!load->has_no_room && !(is_first && has_void(load))) {
+    bool is_wrong = is_first && (has_void(load) || load->is_other_eon);
+    if (!load->has_no_room && !is_wrong) {
         pass_begin(load, SH_REPLOG_TAKES);
         return true;
     }

@@ -36,13 +36,15 @@ struct sh_replog_load {
     bool is_reading;
     struct sh_version_tuple tuple; /* what is left of one that is learned; first 0: nothing */
     struct sh_replog_ranges ranges;
-    uint16_t epoch;
-    uint64_t end; /* behind LOADS: the number from which on nothing counts */
+    uint16_t epochs[2]; /* the highest of each eon; 0: there is none */
+    uint16_t eon;       /* in which the zone is, as far as is known: behind LOADS, for certain */
+    uint64_t end;       /* behind LOADS: the number from which on nothing counts */
     enum shoal_err err;
     /* Of a zone that is read. */
     struct sh_replog_read read; /* take NULL: it is not */
     struct sh_currents *currents;
     struct sh_replog_told with; /* of the entry before, which has the number of the next one */
+    bool is_other_eon;          /* versions were learned by another eon's name */
     bool has_no_room;           /* for all versions: they are learned anew, with more */
     /* The hull of the owner's own chunks that were seen, and how many versions of them; for an array. */
     uint64_t hull_first, hull_last, hull_seen;

@@ -168,6 +168,51 @@ static enum shoal_err marks_zero(struct sh_replog *log)
     return err ? err : sync(log, SH_DISK_SYNC);
 }
 
+/* The zone of which the slot is, by a span of the use that a copy of its head tells, which says that the head had been on the disk; NULL: none
+ * does, so a crash may have left the slot so. */
+static enum shoal_err lost_zone(struct sh_replog *log, uint32_t slot, const uint64_t uses[2],
+                                struct sh_replog_zone **zone_out)
+{
+    size_t size = log->head.slot_bytes;
+    uint8_t *bytes = aligned_alloc(SH_BLOCK_BYTES, size);
+    enum shoal_err err =
+        bytes ? read_at(log, sh_log_slot_at(&log->head, slot), bytes, size) : SHOAL_ENOMEM;
+    *zone_out = NULL;
+    for (unsigned i = 0; !err && !*zone_out && i < 2; i++) {
+        struct sh_scan scan = {
+            .bytes = sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES, size - SH_SLOT_HEAD_BYTES),
+            .use = uses[i],
+            .mask = UINT64_MAX};
+        struct sh_span span;
+        struct sh_reader entries;
+        while (!err && !*zone_out && uses[i] && sh_scan_next(&scan, &span, &entries)) {
+            if (span.sound > SH_SLOT_HEAD_BYTES)
+                err = sh_replog_zone_make(log, span.zone, (uint16_t)(span.zone >> 48),
+                                          span.incarnation, zone_out);
+        }
+    }
+    free(bytes);
+    return err;
+}
+
+/* Both copies of a slot's head are damaged: it is not used any more, and its zone, if that can be told, is damaged. */
+static enum shoal_err slot_lose(struct sh_replog *log, uint32_t slot)
+{
+    const uint64_t uses[2] = {sh_log_slot_use_of(log->pack, 0), sh_log_slot_use_of(log->pack, 1)};
+    struct sh_replog_zone *zone;
+    enum shoal_err err = lost_zone(log, slot, uses, &zone);
+    if (err)
+        return err;
+    sh_log_slots_lose(&log->slots, slot);
+    SH_ERROR("log",
+             "a slot's head is damaged: it will not be used, and its zone needs another replica",
+             SH_TEXT("file", log->config.name), SH_U64("slot", slot),
+             SH_U64("zone", zone ? zone->id : 0));
+    if (zone)
+        zone->has_lost = zone->is_damaged = true;
+    return SHOAL_OK;
+}
+
 /* Reads the heads of all slots. Those of zones that were dropped are zeroed: there was a crash before that was done. */
 static enum shoal_err slots_read(struct sh_replog *log)
 {
@@ -176,6 +221,8 @@ static enum shoal_err slots_read(struct sh_replog *log)
         struct sh_log_slot_head head;
         bool is_used;
         err = head_read(log, i, &head, &is_used);
+        if (!err && !is_used && sh_log_slot_is_damaged(log->pack, log->head.number))
+            err = slot_lose(log, i);
         if (err || !is_used || head.kind == SH_SLOT_DROPPED)
             continue;
         err = sh_replog_marks_have(&log->marks, head.zone, head.incarnation)
@@ -184,12 +231,19 @@ static enum shoal_err slots_read(struct sh_replog *log)
     }
     if (!err && log->marks.count)
         err = marks_zero(log);
-    if (!err)
-        sh_log_slots_begin(&log->slots);
-    return err;
+    return err ? err : sh_replog_room_open(log);
 }
 
 /* --- The primary log --------------------------------------------------------------------------- */
+
+/* Sends a batch, whose slot gets its room first if it has none. ENOSPC. */
+static enum shoal_err batch_go(struct sh_replog_batch *batch)
+{
+    enum shoal_err err = sh_replog_room_wait(batch->zone->log, 1);
+    if (!err)
+        err = sh_replog_batch_ready(batch);
+    return err == SHOAL_EAGAIN ? SHOAL_ENOSPC : err;
+}
 
 /* Sends what is being filled, the oldest first, and waits until there is room again. Of a zone, or of all: NULL. */
 static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone)
@@ -197,9 +251,9 @@ static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone
     enum shoal_err err = SHOAL_OK;
     struct sh_replog_batch *batch;
     if (zone && zone->filling && zone->filling->chain.bytes > SH_SPAN_HEAD_BYTES)
-        err = sh_replog_batch_ready(zone->filling);
+        err = batch_go(zone->filling);
     while (!err && !zone && (batch = log->fresh.first))
-        err = sh_replog_batch_ready(batch);
+        err = batch_go(batch);
     while (!err && (log->ready.count || log->writing || log->written.count || log->is_syncing)) {
         (void)sh_replog_slots_write(log);
         (void)sh_replog_sync_begin(log);
@@ -209,14 +263,17 @@ static enum shoal_err relieve(struct sh_replog *log, struct sh_replog_zone *zone
     return err;
 }
 
-/* Appends an entry that has its version, behind that which has its number, if there is one. */
-static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_replog_entry *entry,
-                                  const struct sh_replog_entry *with)
+/* Entries with one number: a completion record, the first of a pair, and what counts. They go to the same batch. */
+#define TOGETHER_MAX 3
+
+/* Appends entries that have their versions. */
+static enum shoal_err entries_again(struct sh_replog_zone *zone,
+                                    const struct sh_replog_entry *entries, unsigned count)
 {
     enum shoal_err err = SHOAL_EAGAIN;
-    size_t stored = sh_replog_entry_stored(entry);
-    if (with)
-        stored += SH_REPLOG_ENTRY_HEAD_MAX + sh_replog_entry_stored(with);
+    size_t stored = sh_replog_entry_stored(&entries[0]);
+    for (unsigned i = 1; i < count; i++)
+        stored += SH_REPLOG_ENTRY_HEAD_MAX + sh_replog_entry_stored(&entries[i]);
     for (unsigned tries = 0; err == SHOAL_EAGAIN && tries < 2; tries++) {
         err = SHOAL_OK;
         if (zone->filling && !sh_replog_batch_fits(zone->filling, stored))
@@ -228,10 +285,8 @@ static enum shoal_err entry_again(struct sh_replog_zone *zone, const struct sh_r
         if (err == SHOAL_EAGAIN && relieve(zone->log, NULL))
             return zone->log->trouble ? zone->log->trouble : SHOAL_ENOSPC;
     }
-    if (!err && with)
-        sh_replog_batch_put(zone->filling, with);
-    if (!err)
-        sh_replog_batch_put(zone->filling, entry);
+    for (unsigned i = 0; !err && i < count; i++)
+        sh_replog_batch_put(zone->filling, &entries[i]);
     return err;
 }
 
@@ -246,8 +301,8 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
         err = relieve(log, zone);
     if (err)
         return err;
-    struct sh_replog_entry entry, with;
-    bool has_with = false;
+    struct sh_replog_entry entries_read[TOGETHER_MAX];
+    unsigned count = 0;
     if (zone->incarnation_seen < span->incarnation)
         zone->incarnation_seen = span->incarnation;
     if (zone->durable < span->whole)
@@ -256,23 +311,24 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
     zone->life = span->life;
     zone->life_first = span->life_first;
     zone->next_sequence = span->first;
-    while (!err && sh_replog_entry_get(entries, &span->context, &entry) == SH_REPLOG_ENTRY &&
-           sh_replog_entry_stored(&entry) <= sh_replog_piece_max(log)) {
+    while (!err && count < TOGETHER_MAX) {
+        struct sh_replog_entry *entry = &entries_read[count];
+        if (sh_replog_entry_get(entries, &span->context, entry) != SH_REPLOG_ENTRY ||
+            sh_replog_entry_stored(entry) > sh_replog_piece_max(log))
+            break;
         /* Pieces of a chunk may be missing here, which went to a slot. */
-        if (zone->filling && entry.piece != zone->chain_next)
+        if (zone->filling && !sh_replog_is_completion(entry) && entry->piece != zone->chain_next)
             err = relieve(log, zone);
-        if (entry.is_with_next) { /* goes with the next, to the same batch */
-            with = entry;
-            has_with = true;
+        count++;
+        if (entry->is_with_next)
             continue;
-        }
         if (!err)
-            err = entry_again(zone, &entry, has_with ? &with : NULL);
+            err = entries_again(zone, entries_read, count);
         if (err)
             break;
-        has_with = false;
-        bool is_last = sh_replog_is_last(&entry);
-        zone->chain_next = is_last ? 0 : (uint16_t)(entry.piece + 1);
+        count = 0;
+        bool is_last = sh_replog_is_last(entry);
+        zone->chain_next = is_last ? 0 : (uint16_t)(entry->piece + 1);
         sh_replog_batch_count(zone->filling, is_last);
     }
     return err;
@@ -386,6 +442,8 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
     enum shoal_err err = memory_take(log);
     if (!err)
         err = file_open(log);
+    if (!err)
+        err = sh_replog_scrub_make(log);
     if (!err) {
         versions_bound(log);
         err = is_buffer_enough(log) ? contents_read(log) : SHOAL_EINVAL;
@@ -432,6 +490,7 @@ void sh_replog_close(struct sh_replog *log)
     sh_replog_load_free(log->load);
     sh_replog_clean_free(log->clean);
     sh_replog_drops_free(log);
+    sh_replog_scrub_free(log->scrub);
     batches_free(log);
     zones_free(log);
     if (log->is_open)

@@ -181,14 +181,19 @@ static size_t pack_room(struct sh_replog *log)
 {
     uint64_t blocks = log->head.primary_blocks, at = log->primary_at % blocks, left = blocks - at;
     bool is_all_synced = log->packs_synced == log->packs_handed;
-    if (!is_all_synced && (left < PACK_BLOCKS || is_mark(log, at))) {
+    bool is_exact =
+        at == 0 && log->primary_at != log->lap_at; /* the last pack ended with the lap */
+    bool is_over = left < PACK_BLOCKS || is_exact;
+    if (!is_all_synced && (is_over || is_mark(log, at))) {
         log->is_sync_wanted |= sh_replog_packs_wait(log);
         return 0;
     }
-    if (left < PACK_BLOCKS) {
-        if (blocks_free(log) < left)
+    if (is_over) {
+        uint64_t skipped = is_exact ? 0 : left;
+        if (blocks_free(log) < skipped)
             return 0;
-        log->primary_at += left;
+        log->primary_at += skipped;
+        log->lap_at = log->primary_at;
         log->lap++;
         memmove(log->lap_since + 1, log->lap_since, 3 * sizeof *log->lap_since);
         log->lap_since[0] = log->seconds;
@@ -274,16 +279,18 @@ unsigned sh_replog_primary_write(struct sh_replog *log)
     bool is_time =
         log->pack_size || (oldest && (log->waiting || log->waiting_handed ||
                                       log->now_ns >= oldest->begun_ns + log->config.linger_ns));
-    if (log->trouble || !is_time)
+    bool goes_on = log->lap < log->lap_wanted; /* whatever there is to write */
+    if (log->trouble || (!is_time && !goes_on))
         return 0;
     if (!log->head.primary_blocks)
         return fresh_to_slots(log);
     if (!log->is_packing && !log->pack_size) {
         size_t room = pack_room(log);
-        log->pack_size = pack_fill(log, room);
+        log->pack_size = is_time ? pack_fill(log, room) : 0;
         /* The oldest has no room before a mark: nothing goes there. */
-        if (!log->pack_size && log->fresh.first && room &&
-            room == blocks_to_mark(log) * SH_BLOCK_BYTES)
+        bool is_before_mark =
+            is_time && log->fresh.first && room == blocks_to_mark(log) * SH_BLOCK_BYTES;
+        if (!log->pack_size && room && (goes_on || is_before_mark))
             span_put_alone(log, &(struct sh_span){.zone = 0}, room);
     }
     return log->pack_size && pack_write(log);

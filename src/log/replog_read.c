@@ -42,7 +42,8 @@ static void range_choose(struct sh_replog_load *load)
 static void learn(struct sh_replog_load *load, uint64_t first, uint64_t last,
                   struct sh_replog_version version, bool is_removal)
 {
-    enum shoal_err err = sh_currents_put(load->currents, first, last, version, is_removal);
+    enum shoal_err err = sh_currents_put(load->currents, first, last,
+                                         sh_replog_version_in(version, load->eon), is_removal);
     if (err == SHOAL_EFULL)
         load->has_no_room = true;
     else if (err)
@@ -58,6 +59,8 @@ static void told_learn(struct sh_replog_load *load, const struct sh_replog_told 
 /* An entry with the number of the next one waits for that, behind which a crash may have torn the span. */
 void sh_replog_learn_entry(struct sh_replog_load *load, const struct sh_replog_entry *entry)
 {
+    if (entry && sh_replog_is_completion(entry))
+        return; /* it comes before the first of a pair, and has no version */
     const struct sh_replog_told with = load->with;
     load->with.chunk = 0;
     if (!entry || load->walk.is_void)
@@ -105,6 +108,16 @@ enum shoal_err sh_replog_learn_anew(struct sh_replog_load *load)
 
 /* --- Handing out ------------------------------------------------------------------------------- */
 
+static bool is_handed_out(const struct sh_replog_load *load, const struct sh_replog_entry *entry)
+{
+    if (load->walk.is_void || entry->is_removal)
+        return false;
+    if (sh_replog_is_completion(entry))
+        return !sh_replog_completion_is_old(load->zone->log, entry);
+    return sh_currents_is_current(load->currents, chunk_of(entry),
+                                  sh_replog_version_in(entry->version, load->eon));
+}
+
 /* The next entry that counts and is current; false: the slot has no more. */
 static bool current_next(struct sh_replog_load *load, unsigned *work)
 {
@@ -117,8 +130,7 @@ static bool current_next(struct sh_replog_load *load, unsigned *work)
         if (got != SH_REPLOG_WALKED_ENTRY)
             continue;
         *work += sh_replog_entry_share(entry);
-        if (!load->walk.is_void && !entry->is_removal &&
-            sh_currents_is_current(load->currents, chunk_of(entry), entry->version))
+        if (is_handed_out(load, entry))
             return true;
     }
 }

@@ -51,7 +51,7 @@ unsigned sh_replog_reader_step(struct sh_replog_reader *reader)
         size_t left = slot_bytes - reader->asked, size = left < READ_BYTES ? left : READ_BYTES;
         uint64_t offset = sh_log_slot_at(&log->head, reader->slots[reader->read]);
         if (!sh_replog_submit_read(log, offset + reader->asked,
-                                   reader->buffers[which] + reader->asked, size,
+                                   reader->buffers[which] + reader->asked, size, reader->is_bulk,
                                    &reader->reading[which]))
             break;
         work++;

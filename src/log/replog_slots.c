@@ -26,6 +26,12 @@ bool sh_replog_slots_have_room(const struct sh_replog_zone *zone)
            sh_log_slots_fit(&log->slots, &zone->slots, SH_SLOT_ENTRIES, most) != SH_SLOT_NONE;
 }
 
+bool sh_replog_slots_may_have_room(const struct sh_replog_zone *zone)
+{
+    return zone->slots.count + SH_REPLOG_SPARE_ZONE_SLOTS < zone->slots_max &&
+           sh_replog_room_may_come(zone->log);
+}
+
 /* Whether the batch may have another slot. That entries will have one was seen to when their batch was begun. */
 static bool may_take(const struct sh_replog_batch *batch)
 {
@@ -45,20 +51,30 @@ static uint32_t slot_find(const struct sh_replog_batch *batch, uint32_t bytes)
                              sh_random64(&log->config.random), batch->begin.seconds);
 }
 
-/* Gives the batch its place in the file. ENOSPC. */
+/* Of which eons it is. */
+static void eons_note(struct sh_log_slot *slot, const struct sh_replog_batch *batch)
+{
+    for (unsigned i = 0; i < batch->lives_count; i++)
+        slot->lives_eons |= sh_replog_eon_bit(batch->lives[i].life);
+    if (!batch->lives)
+        slot->eons |= sh_replog_eon_bit(batch->life);
+}
+
+/* Gives the batch its place in the file. ENOSPC; EAGAIN: there is one once the disk has room. */
 static enum shoal_err place(struct sh_replog_batch *batch)
 {
     struct sh_replog *log = batch->zone->log;
     uint32_t bytes = padded(batch->chain.bytes);
     batch->slot = slot_find(batch, bytes);
     if (batch->slot == SH_SLOT_NONE)
-        return SHOAL_ENOSPC;
+        return sh_replog_room_may_come(log) ? SHOAL_EAGAIN : SHOAL_ENOSPC;
     if (batch->kind == SH_SLOT_ENTRIES)
         batch->zone->fruitless = 0;
     struct sh_log_slot *slot = &log->slots.slots[batch->slot];
     batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
     slot->filled += bytes;
     slot->pending++;
+    eons_note(slot, batch);
     bool is_in_pieces =
         batch->zone->filling == batch &&
         (batch->zone->chain_pieces || batch->zone->is_abandoning); /* the next number's */
@@ -195,13 +211,41 @@ static void written(struct sh_replog *log, struct sh_replog_batch *batch)
         sh_replog_zone_hand_settle(batch->zone);
 }
 
+/* The disk was full: all of it is written again, when there may be room. */
+static void write_again(struct sh_replog *log, struct sh_replog_batch *batch)
+{
+    batch->is_refused = batch->is_submitted = false;
+    batch->walk = (struct sh_chain_walk){0};
+    sh_replog_queue_leave(batch, SH_REPLOG_BY_STATE);
+    sh_replog_queue_add(&log->ready, batch);
+}
+
+/* All of its operations that were handed over are done. */
+static void settled(struct sh_replog *log, struct sh_replog_batch *batch)
+{
+    if (batch->is_refused)
+        write_again(log, batch);
+    else if (batch->is_submitted)
+        written(log, batch);
+}
+
 static void on_written(struct sh_disk_op *done)
 {
     struct sh_replog_op *op = done->arg;
+    struct sh_replog *log = op->log;
     struct sh_replog_batch *batch = op->batch;
+    bool is_full = done->err == SHOAL_ENOSPC;
+    if (is_full) {
+        batch->is_refused = true;
+        done->err = SHOAL_OK;
+        done->done_bytes = done->size;
+        sh_replog_room_lacks(log);
+    } else if (!done->err) {
+        sh_replog_room_found(log);
+    }
     bool is_well = !sh_replog_op_end(op);
-    if (--batch->ops == 0 && batch->is_submitted && is_well)
-        written(op->log, batch);
+    if (--batch->ops == 0 && is_well)
+        settled(log, batch);
 }
 
 /* The head of a slot that is used anew. */
@@ -216,7 +260,8 @@ static uint8_t *slot_head_take(struct sh_replog *log, const struct sh_replog_bat
                                           .owner = batch->zone->owner,
                                           .kind = batch->kind,
                                           .incarnation = batch->zone->incarnation,
-                                          .seconds = log->slots.slots[batch->slot].since};
+                                          .seconds = log->slots.slots[batch->slot].since,
+                                          .flush_least = batch->zone->flush_first};
     sh_log_slot_put(&head, block);
     log->free_heads &= ~(1u << bit);
     return block;
@@ -244,6 +289,13 @@ static bool pieces_gather(struct sh_replog *log, const struct sh_replog_batch *b
     return op->pieces_count;
 }
 
+/* The cleaner's writes, as its reads, wait for what somebody waits for: packs, syncs, and batches of writes, as a full buffer waits for
+ * those. */
+static bool is_bulk(const struct sh_replog_batch *batch)
+{
+    return batch->is_cleaners && !batch->zone->log->room.is_full;
+}
+
 /* Hands over what the disk takes; true: all of it. */
 static bool submit(struct sh_replog *log, struct sh_replog_batch *batch)
 {
@@ -251,8 +303,10 @@ static bool submit(struct sh_replog *log, struct sh_replog_batch *batch)
         batch->slot_head = slot_head_take(log, batch);
     while (log->free_ops) {
         struct sh_chain_walk walk = batch->walk;
-        struct sh_disk_op op = {
-            .kind = SH_DISK_WRITE, .pieces = log->free_ops->pieces, .done = on_written};
+        struct sh_disk_op op = {.kind = SH_DISK_WRITE,
+                                .pieces = log->free_ops->pieces,
+                                .is_bulk = is_bulk(batch),
+                                .done = on_written};
         if (!pieces_gather(log, batch, &walk, &op))
             return true;
         batch->ops++;
@@ -269,6 +323,8 @@ unsigned sh_replog_slots_write(struct sh_replog *log)
 {
     unsigned work = 0;
     struct sh_replog_batch *batch;
+    if (log->room.is_full && log->room.has_no_allocate && log->now_ns < log->room.again_ns)
+        return 0;
     while (!log->trouble && (batch = log->ready.first)) {
         if (!batch->is_begun && log->writing == SH_REPLOG_WRITES)
             break;
@@ -280,7 +336,7 @@ unsigned sh_replog_slots_write(struct sh_replog *log)
         batch->is_submitted = true;
         sh_replog_queue_leave(batch, SH_REPLOG_BY_STATE);
         if (!batch->ops) /* its operations were done before the last one was handed over */
-            written(log, batch);
+            settled(log, batch);
     }
     return work;
 }

@@ -442,7 +442,7 @@ RIG bool rig_is_whole(struct rig_zone *zone, const struct sh_replog_entry *entry
         rig_fact_take(zone, with);
     if (entry->pieces == 1)
         return true;
-    struct rig_parts *parts = rig_parts_of(&zone->chunks[fact->chunk], entry->version);
+    struct rig_parts *parts = rig_parts_of(&zone->chunks[fact->chunk], fact->version);
     assert_non_null(parts);
     assert_true(entry->pieces <= 64);
     if (with) {
@@ -474,11 +474,12 @@ RIG struct rig_fact rig_fact_of(struct rig_zone *zone, const struct sh_replog_en
         rig_payload(entry->local_id + entry->piece, stamp, expected, entry->payload.size);
         assert_memory_equal(entry->payload.at, expected, entry->payload.size);
     }
-    return (struct rig_fact){.chunk = chunk,
-                             .version = entry->version,
-                             .is_removal = entry->is_removal,
-                             .size = (uint32_t)entry->payload.size,
-                             .stamp = stamp};
+    return (struct rig_fact){
+        .chunk = chunk,
+        .version = sh_replog_version_in(entry->version, sh_replog_lives_eon(&zone->lives)),
+        .is_removal = entry->is_removal,
+        .size = (uint32_t)entry->payload.size,
+        .stamp = stamp};
 }
 
 /* The same of entries of one number, at the last one, or of a piece. with: NULL: it is alone. */
@@ -529,7 +530,7 @@ RIG void rig_spans_take(struct rig *found, struct sh_scan *scan, uint64_t zone_o
 
 /* Whole flushes of the version log; how many. What they say of a chunk is no newer than an entry that is there. */
 RIG unsigned rig_versions_check(struct rig *found, struct sh_bytes bytes, uint64_t zone_id,
-                                uint32_t incarnation)
+                                uint64_t flush_least)
 {
     struct rig_zone *zone = &found->zones[(zone_id & 0xffff) - 1];
     unsigned flushes = 0;
@@ -543,13 +544,14 @@ RIG unsigned rig_versions_check(struct rig *found, struct sh_bytes bytes, uint64
             at += 4096 - at % 4096; /* the next write */
             continue;
         }
-        if (reader.piece.flush < sh_replog_flush_least(incarnation))
+        if (reader.piece.flush < flush_least)
             break;
         at += reader.size;
         flushes += reader.piece.is_last;
         if (reader.piece.flush > zone->flush)
             zone->flush = reader.piece.flush;
         while (sh_version_reader_next(&reader, &tuple) == SH_VERSION_TUPLE) {
+            tuple.version = sh_replog_version_in(tuple.version, sh_replog_lives_eon(&zone->lives));
             for (uint64_t i = tuple.first; i <= tuple.last; i++) {
                 uint64_t local = i & SH_REPLOG_LOCAL_ID_MAX;
                 assert_true(local >= 1 && local <= RIG_CHUNKS &&
@@ -602,7 +604,8 @@ RIG void rig_read_pass(struct sh_disk *disk, int file, const struct sh_log_file 
             if (kind != SH_SLOT_VERSIONS)
                 rig_spans_take(found, &scan, slot.zone, kind == SH_SLOT_SURVIVORS, is_of_lives);
             else if (!is_of_lives)
-                found->flushes += rig_versions_check(found, behind, slot.zone, slot.incarnation);
+                found->flushes +=
+                    rig_versions_check(found, behind, slot.zone, sh_replog_flush_least_in(&slot));
         }
     }
 }

@@ -82,11 +82,17 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
 void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
                            const struct sh_replog_walk *walk)
 {
-    struct sh_replog_damage *damage = &zone->damage;
     SH_ASSERT(walk->broken != SIZE_MAX);
+    sh_replog_damage_add(
+        zone, slot, sh_log_slot_at(&zone->log->head, slot) + SH_SLOT_HEAD_BYTES + walk->broken);
+}
+
+void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
+{
+    struct sh_replog_damage *damage = &zone->damage;
     if (!damage->slots) {
         damage->slot = slot;
-        damage->offset = sh_log_slot_at(&zone->log->head, slot) + SH_SLOT_HEAD_BYTES + walk->broken;
+        damage->offset = offset;
     }
     damage->slots++;
 }

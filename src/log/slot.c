@@ -75,6 +75,8 @@ static bool is_kind(unsigned kind)
     return kind >= SH_SLOT_ENTRIES && kind <= SH_SLOT_DROPPED;
 }
 
+#define COPY_AT 2048 /* another sector */
+
 void sh_log_slot_put(const struct sh_log_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTES])
 {
     SH_ASSERT(is_kind(head->kind));
@@ -86,11 +88,12 @@ void sh_log_slot_put(const struct sh_log_slot_head *head, uint8_t into[SH_SLOT_H
     into[34] = (uint8_t)head->kind;
     sh_store32(into + 36, head->incarnation);
     sh_store32(into + 40, head->seconds);
+    sh_store64(into + 48, head->flush_least);
     seal(into, SLOT_MAGIC);
+    memcpy(into + COPY_AT, into, MEANING_BYTES);
 }
 
-bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
-                     struct sh_log_slot_head *head_out)
+static bool copy_get(const uint8_t *from, uint64_t file, struct sh_log_slot_head *head_out)
 {
     if (sh_load32(from) != SLOT_MAGIC || sh_load32(from + 4) != checksum(from) ||
         sh_load64(from + 24) != file || !is_kind(from[34]))
@@ -101,12 +104,40 @@ bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
                                           .owner = sh_load16(from + 32),
                                           .kind = (enum sh_log_slot_kind)from[34],
                                           .incarnation = sh_load32(from + 36),
-                                          .seconds = sh_load32(from + 40)};
+                                          .seconds = sh_load32(from + 40),
+                                          .flush_least = sh_load64(from + 48)};
     return true;
+}
+
+bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
+                     struct sh_log_slot_head *head_out)
+{
+    return copy_get(from, file, head_out) || copy_get(from + COPY_AT, file, head_out);
+}
+
+bool sh_log_slot_is_half(const uint8_t from[SH_SLOT_HEAD_BYTES])
+{
+    return !is_zero(from + COPY_AT, MEANING_BYTES) &&
+           memcmp(from, from + COPY_AT, MEANING_BYTES) != 0;
+}
+
+/* A copy of this file that fails its checksum. A crash may leave a part of a write over zeros: then a field lacks that is never zero, or what
+ * comes last. */
+static bool is_damaged_copy(const uint8_t *from, uint64_t file)
+{
+    bool is_sound = sh_load32(from) == SLOT_MAGIC && sh_load32(from + 4) == checksum(from);
+    bool is_own = sh_load32(from) == SLOT_MAGIC || sh_load64(from + 24) == file;
+    bool is_part = !sh_load32(from) || !sh_load32(from + 4) || !sh_load64(from + 16) ||
+                   !sh_load64(from + 24) || !from[34];
+    return !is_sound && is_own && !is_part;
 }
 
 bool sh_log_slot_is_damaged(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file)
 {
-    bool is_sound = sh_load32(from) == SLOT_MAGIC && sh_load32(from + 4) == checksum(from);
-    return !is_sound && (sh_load32(from) == SLOT_MAGIC || sh_load64(from + 24) == file);
+    return is_damaged_copy(from, file) || is_damaged_copy(from + COPY_AT, file);
+}
+
+uint64_t sh_log_slot_use_of(const uint8_t from[SH_SLOT_HEAD_BYTES], unsigned copy)
+{
+    return sh_load64(from + (copy ? COPY_AT : 0) + 16);
 }

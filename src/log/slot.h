@@ -7,7 +7,7 @@
  *          u32 slots, u32 blocks of the primary log, u64 file's number, zeros
  *   slot:  u32 magic, u32 CRC32C of the rest of the block's first 64 bytes
  *          u64 zone, u64 use, u64 file's number, u16 owner, u8 kind, u8 zero, u32 incarnation
- *          u32 seconds, zeros
+ *          u32 seconds, u32 zero, u64 least flush, zeros; and the same 64 bytes again, 2048 bytes behind
  *
  * A slot holds entries or versions of one zone, in spans that begin behind the head. The numbers of the file and of each
  * use are drawn at random: a slot that is copied from elsewhere, or a former use of this one, is not taken for what
@@ -53,6 +53,8 @@ struct sh_log_slot_head {
     enum sh_log_slot_kind kind;
     uint32_t incarnation; /* of the zone */
     uint32_t seconds;     /* of the log's clock: each entry in it was current then, or came later */
+    uint64_t
+        flush_least; /* of versions: a flush with a lower number is what is left of a former use */
 };
 
 /* Writes the whole block. */
@@ -81,11 +83,17 @@ static inline uint64_t sh_log_file_bytes(const struct sh_log_file *file)
 /* Writes the whole block. */
 void sh_log_slot_put(const struct sh_log_slot_head *head, uint8_t into[SH_SLOT_HEAD_BYTES]);
 
-/* False: the slot is free, or of another file. *head_out changes only with true. */
+/* False: the slot is free, or of another file, or both copies of its head are damaged. *head_out changes only with true. */
 bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
                      struct sh_log_slot_head *head_out);
 
-/* Of a head that sh_log_slot_get refuses: whether it is one of this file that fails its checksum. */
+/* Of a head that sh_log_slot_get refuses: whether it is one of this file that fails its checksum, and not what a crash has left of a write. */
 bool sh_log_slot_is_damaged(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file);
+
+/* Of a head that it does not refuse: whether one of the two copies is damaged. */
+bool sh_log_slot_is_half(const uint8_t from[SH_SLOT_HEAD_BYTES]);
+
+/* Of one that is damaged: the use that a copy tells, 0 or 1. It may be wrong; spans in the slot have the right one. */
+uint64_t sh_log_slot_use_of(const uint8_t from[SH_SLOT_HEAD_BYTES], unsigned copy);
 
 #endif

@@ -24,7 +24,8 @@ static const struct sh_log_slot_head slot = {.zone = UINT64_C(0x0102030405060708
                                              .owner = 0x3132,
                                              .kind = SH_SLOT_VERSIONS,
                                              .incarnation = 0x41424344,
-                                             .seconds = 0x61626364};
+                                             .seconds = 0x61626364,
+                                             .flush_least = UINT64_C(0x2122232425262728)};
 
 /* Calls of `each` for every bit of the first 64 bytes that has turned over. */
 static void with_damage(uint8_t *block, void (*each)(const uint8_t *block))
@@ -48,6 +49,14 @@ static void slot_is_refused(const uint8_t *block)
     struct sh_log_slot_head got = {.owner = 7};
     assert_false(sh_log_slot_get(block, NUMBER, &got));
     assert_int_equal(got.owner, 7);
+}
+
+static void slot_has_a_copy(const uint8_t *block)
+{
+    struct sh_log_slot_head got = {.owner = 7};
+    assert_true(sh_log_slot_get(block, NUMBER, &got));
+    assert_true(got.zone == slot.zone && got.use == slot.use && got.seconds == slot.seconds);
+    assert_true(sh_log_slot_is_half(block));
 }
 
 static void test_file(void **state)
@@ -103,9 +112,35 @@ static void test_slot(void **state)
     assert_int_equal(got.incarnation, slot.incarnation);
     assert_int_equal(got.seconds, slot.seconds);
     assert_false(sh_log_slot_get(block, NUMBER + 1, &got)); /* of another file */
+    assert_int_equal(got.flush_least, slot.flush_least);
+    assert_false(sh_log_slot_is_half(block));
+    with_damage(block, slot_has_a_copy);
+    memset(block + 2048, 0, 64); /* as it was written before there were two */
+    assert_false(sh_log_slot_is_half(block));
     with_damage(block, slot_is_refused);
     memset(block, 0, sizeof block);
     slot_is_refused(block);
+    assert_false(sh_log_slot_is_damaged(block, NUMBER));
+}
+
+/* A head of which both copies are damaged is told from one that a crash has torn. */
+static void test_damaged_or_torn(void **state)
+{
+    (void)state;
+    uint8_t block[SH_SLOT_HEAD_BYTES], torn[SH_SLOT_HEAD_BYTES];
+    sh_log_slot_put(&slot, block);
+    block[2048 + 9] ^= 1;
+    block[40] ^= 1;
+    slot_is_refused(block);
+    assert_true(sh_log_slot_is_damaged(block, NUMBER));
+    sh_log_slot_put(&slot, block);
+    for (unsigned cut = 0; cut < 34; cut++) { /* what is behind may be zero in a whole head, too */
+        memset(torn, 0, sizeof torn);
+        memcpy(torn, block, cut);
+        memcpy(torn + 2048 + 64 - cut, block + 64 - cut, cut);
+        slot_is_refused(torn);
+        assert_false(sh_log_slot_is_damaged(torn, NUMBER));
+    }
 }
 
 /* With a right sum, but not what we write. */
@@ -138,6 +173,7 @@ static void test_unsound(void **state)
     sh_store32(block + 4, sh_crc32c(0, sh_bytes_make(block + 8, 56)));
     assert_int_equal(sh_log_file_get(block, &got), SHOAL_EVERSION);
     sh_log_slot_put(&slot, block);
+    memset(block + 2048, 0, 64);
     unsound(block, 34, 0);
     unsound(block, 34, 5);
     unsound(block, 34, SH_SLOT_ENTRIES | 0x80);
@@ -146,9 +182,8 @@ static void test_unsound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_slot),
+        cmocka_unit_test(test_file),    cmocka_unit_test(test_places),
+        cmocka_unit_test(test_slot),    cmocka_unit_test(test_damaged_or_torn),
         cmocka_unit_test(test_unsound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,8 @@ enum shoal_err sh_log_slots_create(struct sh_log_slots *slots, uint32_t count, u
     *slots = (struct sh_log_slots){.slots = calloc(count, sizeof *slots->slots),
                                    .count = count,
                                    .bytes = bytes,
-                                   .free_first = SH_SLOT_NONE};
+                                   .free_first = SH_SLOT_NONE,
+                                   .bare_first = SH_SLOT_NONE};
     return slots->slots ? SHOAL_OK : SHOAL_ENOMEM;
 }
 
@@ -30,17 +31,55 @@ static void add(struct sh_log_slots *slots, struct sh_log_slot_list *list, uint3
     list->count++;
 }
 
-static void free_add(struct sh_log_slots *slots, uint32_t slot)
+/* Puts a slot to the end of a queue. */
+static void queue_add(struct sh_log_slots *slots, uint32_t slot, uint32_t *first, uint32_t *last,
+                      uint32_t *count)
 {
-    slots->slots[slot] = (struct sh_log_slot){.next = slots->free_first};
-    slots->free_first = slot;
-    slots->free_count++;
+    slots->slots[slot] = (struct sh_log_slot){.next = SH_SLOT_NONE};
+    if (*first == SH_SLOT_NONE)
+        *first = slot;
+    else
+        slots->slots[*last].next = slot;
+    *last = slot;
+    ++*count;
+}
+
+static uint32_t queue_take(const struct sh_log_slots *slots, uint32_t *first, uint32_t *count)
+{
+    uint32_t slot = *first;
+    if (slot == SH_SLOT_NONE)
+        return slot;
+    *first = slots->slots[slot].next;
+    --*count;
+    return slot;
+}
+
+void sh_log_slots_free_add(struct sh_log_slots *slots, uint32_t slot)
+{
+    queue_add(slots, slot, &slots->free_first, &slots->free_last, &slots->free_count);
+}
+
+void sh_log_slots_bare_add(struct sh_log_slots *slots, uint32_t slot, bool may_have_room)
+{
+    queue_add(slots, slot, &slots->bare_first, &slots->bare_last, &slots->bare_count);
+    slots->slots[slot].may_have_room = may_have_room;
+}
+
+uint32_t sh_log_slots_free_take(struct sh_log_slots *slots)
+{
+    return queue_take(slots, &slots->free_first, &slots->free_count);
+}
+
+uint32_t sh_log_slots_bare_take(struct sh_log_slots *slots)
+{
+    return queue_take(slots, &slots->bare_first, &slots->bare_count);
 }
 
 void sh_log_slots_find(struct sh_log_slots *slots, struct sh_log_slot_list *list, uint32_t slot,
                        const struct sh_log_slot_head *head)
 {
-    SH_ASSERT(slot < slots->count && !slots->slots[slot].kind && !slots->free_count);
+    SH_ASSERT(slot < slots->count && !slots->slots[slot].kind && !slots->free_count &&
+              !slots->bare_count);
     add(slots, list, slot,
         (struct sh_log_slot){.use = head->use,
                              .filled = slots->bytes,
@@ -50,22 +89,27 @@ void sh_log_slots_find(struct sh_log_slots *slots, struct sh_log_slot_list *list
                              .is_closed = true});
 }
 
-void sh_log_slots_begin(struct sh_log_slots *slots)
+void sh_log_slots_lose(struct sh_log_slots *slots, uint32_t slot)
 {
-    for (uint32_t i = slots->count; i-- > 0;) {
+    SH_ASSERT(slot < slots->count && !slots->slots[slot].kind);
+    slots->slots[slot].kind = SH_SLOT_LOST;
+    slots->lost_count++;
+}
+
+void sh_log_slots_begin(struct sh_log_slots *slots, uint64_t found_bytes)
+{
+    for (uint32_t i = 0; i < slots->count; i++) {
         if (!slots->slots[i].kind)
-            free_add(slots, i);
+            sh_log_slots_bare_add(slots, i, (uint64_t)i * slots->bytes < found_bytes);
     }
 }
 
 uint32_t sh_log_slots_take(struct sh_log_slots *slots, struct sh_log_slot_list *list,
                            enum sh_log_slot_kind kind, uint64_t use, uint32_t seconds)
 {
-    uint32_t slot = slots->free_first;
+    uint32_t slot = sh_log_slots_free_take(slots);
     if (slot == SH_SLOT_NONE)
         return slot;
-    slots->free_first = slots->slots[slot].next;
-    slots->free_count--;
     add(slots, list, slot,
         (struct sh_log_slot){
             .use = use, .filled = SH_SLOT_HEAD_BYTES, .since = seconds, .kind = (uint8_t)kind});
@@ -99,5 +143,5 @@ void sh_log_slots_give(struct sh_log_slots *slots, struct sh_log_slot_list *list
     }
     *link = slots->slots[slot].next;
     list->count--;
-    free_add(slots, slot);
+    sh_log_slots_free_add(slots, slot);
 }

@@ -15,12 +15,22 @@
 static struct sh_log_slots slots;
 static const struct sh_log_slot_list none = {.first = SH_SLOT_NONE};
 
+/* All have their room. */
+static void back_all(struct sh_log_slots *of)
+{
+    uint32_t slot;
+    while ((slot = sh_log_slots_bare_take(of)) != SH_SLOT_NONE)
+        sh_log_slots_free_add(of, slot);
+    assert_int_equal(of->bare_count, 0);
+}
+
 static int setup(void **state)
 {
     (void)state;
     if (sh_log_slots_create(&slots, COUNT, BYTES))
         return -1;
-    sh_log_slots_begin(&slots);
+    sh_log_slots_begin(&slots, 0);
+    back_all(&slots);
     return 0;
 }
 
@@ -122,8 +132,13 @@ static void test_found(void **state)
                       &(struct sh_log_slot_head){.use = 11, .kind = SH_SLOT_ENTRIES, .seconds = 5});
     sh_log_slots_find(&found, &list, 3,
                       &(struct sh_log_slot_head){.use = 13, .kind = SH_SLOT_VERSIONS});
-    sh_log_slots_begin(&found);
+    sh_log_slots_begin(&found, BYTES + 1);
     assert_int_equal(list.count, 2);
+    assert_int_equal(found.free_count, 0);
+    assert_int_equal(found.bare_count, 2);
+    assert_true(found.slots[0].may_have_room && !found.slots[2].may_have_room);
+    assert_int_equal(sh_log_slots_take(&found, &list, SH_SLOT_ENTRIES, 1, 1), SH_SLOT_NONE);
+    back_all(&found);
     assert_int_equal(found.free_count, 2);
     assert_int_equal(found.slots[1].since, 5);
     assert_true(found.slots[1].is_found);

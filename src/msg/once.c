@@ -281,6 +281,31 @@ void sh_once_end(struct sh_once *once, const struct sh_once_id *id,
         client->highest = id->number;
 }
 
+enum shoal_err sh_once_enter(struct sh_once *once, const struct sh_once_id *id,
+                             const struct sh_once_result *result)
+{
+    struct client *client;
+    SH_ASSERT(id->client && id->number > id->acknowledged &&
+              id->number - id->acknowledged <= SH_ONCE_WINDOW);
+    enum shoal_err err = client_for(once, id, &client);
+    if (err == SHOAL_ECANCELED)
+        return SHOAL_OK;
+    if (!err && place_of(client, id->number)->number != id->number)
+        sh_once_end(once, id, result);
+    return err;
+}
+
+bool sh_once_find(struct sh_once *once, uint64_t client, uint64_t number,
+                  struct sh_once_result *result_out)
+{
+    struct client *of = client_find(once, client);
+    const struct kept *kept = of && number > of->acknowledged ? place_of(of, number) : NULL;
+    if (!kept || kept->number != number)
+        return false;
+    *result_out = (struct sh_once_result){kept->err, kept->value, kept->about.chunk};
+    return true;
+}
+
 struct each {
     void (*each)(void *arg, const struct sh_once_id *id, const struct sh_once_result *result);
     void *arg;

@@ -12,8 +12,8 @@
  * counted for each pair of client and server, from 1; at most SH_ONCE_WINDOW of them may be open,
  * so that a server keeps no more results of a client.
  *
- * Unlike RIFL: results are kept in memory beside the objects, which are lost with them; there are
- * no leases: a server forgets a client that it has not heard of for SH_ONCE_KEEP_NS, and a client
+ * Unlike RIFL: results are kept in memory; where the objects are logged the server logs results with them (backup/completion.h), and
+ * enters them here when it comes back (sh_once_enter). There are no leases: a server forgets a client that it has not heard of for SH_ONCE_KEEP_NS, and a client
  * does not repeat a request that it first sent more than SH_ONCE_REPEAT_NS ago. */
 #ifndef SH_MSG_ONCE_H
 #define SH_MSG_ONCE_H
@@ -70,6 +70,14 @@ enum sh_once_state sh_once_begin(struct sh_once *once, struct sh_msg_in *in,
  * the same handler call as sh_once_begin. */
 void sh_once_end(struct sh_once *once, const struct sh_once_id *id,
                  const struct sh_once_result *result);
+
+/* Enters a result that an earlier life of the server has left (backup/completion.h), before any request. One that is acknowledged is
+ * forgotten. ELIMIT, ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_once_enter(struct sh_once *once, const struct sh_once_id *id,
+                                             const struct sh_once_result *result);
+/* The result of that name; false: it is not known, as nothing was done, or it was acknowledged. */
+bool sh_once_find(struct sh_once *once, uint64_t client, uint64_t number,
+                  struct sh_once_result *result_out);
 
 /* Calls each for every result that may still be asked for and is about first to last (inclusive, 0
  * excepted). It must not call sh_once. Looks at no others, but for a few, and at one list for each 64 IDs. */

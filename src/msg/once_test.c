@@ -162,6 +162,30 @@ static void test_each(void **state)
     }
 }
 
+/* What an earlier life has done is answered as if it had been done here. */
+static void test_entered(void **state)
+{
+    (void)state;
+    struct end *a = end_open(1), *b = adder_open(2, &(struct sh_once_config){.clients_max = 1});
+    knows(a, b, 2);
+    const struct sh_once_result kept = {.value = 77, .about = 5}, other = {.value = 78, .about = 6};
+    struct sh_once_result result;
+    assert_int_equal(sh_once_enter(adder.once, &(struct sh_once_id){9, 5, 3}, &kept), SHOAL_OK);
+    assert_int_equal(sh_once_enter(adder.once, &(struct sh_once_id){9, 5, 3}, &other), SHOAL_OK);
+    assert_int_equal(sh_once_enter(adder.once, &(struct sh_once_id){9, 2, 1}, &other), SHOAL_OK);
+    assert_int_equal(sh_once_enter(adder.once, &(struct sh_once_id){8, 1, 0}, &other),
+                     SHOAL_ELIMIT);
+    assert_true(sh_once_find(adder.once, 9, 5, &result));
+    assert_true(result.value == 77 && result.about == 5);
+    assert_false(sh_once_find(adder.once, 9, 4, &result));
+    assert_false(sh_once_find(adder.once, 9, 2, &result)); /* it was acknowledged */
+    assert_false(sh_once_find(adder.once, 7, 5, &result));
+    uint64_t sum;
+    assert_int_equal(add_now(a, (struct sh_once_id){9, 5, 3}, 1, &sum), SHOAL_OK);
+    assert_int_equal(sum, 77);
+    assert_int_equal(adder.sum, 0);
+}
+
 static void test_malformed(void **state)
 {
     (void)state;
@@ -365,6 +389,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_repeated, adder_close),
         cmocka_unit_test_teardown(test_each, adder_close),
+        cmocka_unit_test_teardown(test_entered, adder_close),
         cmocka_unit_test_teardown(test_malformed, adder_close),
         cmocka_unit_test_teardown(test_limits_and_age, adder_close),
         cmocka_unit_test_teardown(test_growth, adder_close),

@@ -136,6 +136,7 @@ struct change_job {
     sh_lid lid;
     struct sh_store_rewriting *rewriting;
     struct sh_held *held;
+    struct sh_write_request request;
     uint64_t old;
     uint64_t refused_ns; /* since when there has been no room; 0: there is */
 };
@@ -148,6 +149,16 @@ static bool is_large(const struct sh_msg_in *in)
         return sh_reader_left(&r) > SH_STORE_PIECE_BYTES;
     (void)sh_reader_take(&r, SH_ONCE_PREFIX_BYTES + 8);
     return sh_get32(&r) > SH_STORE_PIECE_BYTES;
+}
+
+static void request_set(struct sh_held *held, const struct sh_once_id *id,
+                        const struct sh_store_rewrite *rewrite, struct sh_write_request *request)
+{
+    bool is_add = rewrite->kind == SH_STORE_ADD;
+    sh_chunks_request_set(held, id, is_add ? SH_WRITE_SUMMAND : SH_WRITE_NO_RESULT, request);
+    request->offset = rewrite->offset;
+    request->width = rewrite->width;
+    request->delta = rewrite->delta;
 }
 
 /* Begins to write, and takes the held answer. From now on no migration copies the chunk. False: there is no memory for it. */
@@ -168,6 +179,7 @@ static bool job_begin(struct sh_chunks *chunks, struct sh_msg_in *in, struct sh_
                                .lid = rewrite->cid,
                                .rewriting = rewriting,
                                .held = held};
+    request_set(held, id, rewrite, &job->request);
     in->state = job;
     in->goes_on = true;
     return true;
@@ -242,6 +254,8 @@ static void change_first(struct sh_chunks *chunks, struct sh_msg_in *in,
         return;
     if (has_turn && job_begin(chunks, in, held, id, cid, rewrite))
         return;
+    struct sh_write_request request;
+    request_set(held, id, rewrite, &request);
     result.err = change_do(chunks, sh_held_write(held), form, cid, rewrite, &result.value);
     if (result.err == SHOAL_ELIMIT && held && !has_turn) {
         sh_held_drop(held);

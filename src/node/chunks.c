@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "base/resident.h"
 
 static enum shoal_err look(struct sh_chunks *chunks, uint64_t cid, bool writes, sh_lid *lid_out)
@@ -224,8 +225,10 @@ enum shoal_err sh_chunks_create(const struct sh_chunks_config *config,
     struct sh_chunks *chunks = calloc(1, sizeof *chunks);
     if (!chunks)
         return SHOAL_ENOMEM;
-    const struct sh_helds_config held = {
-        .msg = msg, .backup = config->backup, .level = config->level};
+    const struct sh_helds_config held = {.msg = msg,
+                                         .backup = config->backup,
+                                         .level = config->level,
+                                         .count_max = config->helds_max};
     enum shoal_err err = sh_once_create(msg, &(struct sh_once_config){0}, &chunks->once);
     if (err == SHOAL_OK)
         err = sh_helds_create(&held, &chunks->helds);
@@ -270,6 +273,24 @@ void sh_chunks_destroy(struct sh_chunks *chunks)
 struct sh_holdings *sh_chunks_holdings(struct sh_chunks *chunks)
 {
     return &chunks->holdings;
+}
+
+void sh_chunks_completed(void *arg, const struct sh_completion *completion)
+{
+    const struct sh_chunks *chunks = arg;
+    const struct sh_once_id id = {completion->client, completion->number, completion->acknowledged};
+    struct sh_once_result result = {.value = completion->value, .about = completion->chunk};
+    if (completion->is_create)
+        result = (struct sh_once_result){.value = shoal_cid_local((shoal_cid){completion->chunk})};
+    enum shoal_err err = sh_once_enter(chunks->once, &id, &result);
+    if (err)
+        SH_WARN("node", "a request that is repeated may be done twice", SH_ERR(err),
+                SH_U64("number", completion->number));
+}
+
+struct sh_once *sh_chunks_results(struct sh_chunks *chunks)
+{
+    return chunks->once;
 }
 
 const struct sh_once *sh_chunks_once(const struct sh_chunks *chunks)

@@ -3,6 +3,7 @@
 #define SH_NODE_CHUNKS_H
 
 #include "backup/backup.h"
+#include "backup/completion.h"
 #include "msg/msg.h"
 #include "proto/chunks.h"
 #include "store/store.h"
@@ -15,6 +16,7 @@ struct sh_chunks_config {
     struct sh_backup *backup; /* of the store */
     uint32_t chunk_bytes_max; /* the store's, as errors name it */
     enum sh_level level;      /* of requests that name none (node/held.h) */
+    uint32_t helds_max;       /* answers that wait at once; 0: as node/held.h has it */
     struct sh_clock clock;    /* in use only where something is backed up */
 };
 
@@ -33,6 +35,9 @@ struct sh_holdings;
 struct sh_once;
 struct sh_holdings *sh_chunks_holdings(struct sh_chunks *chunks);
 const struct sh_once *sh_chunks_once(const struct sh_chunks *chunks);
+/* A request of this node's life before has done that (backup/completion.h): who repeats it is answered so. Before msg's steps run. */
+void sh_chunks_completed(void *chunks, const struct sh_completion *completion);
+struct sh_once *sh_chunks_results(struct sh_chunks *chunks); /* the transport step's */
 /* For whoever else answers about chunks. */
 struct sh_helds *sh_chunks_helds(struct sh_chunks *chunks);
 /* Refuses to create chunks, with ENOTOWNER, so that clients ask another node: while it is drained.

@@ -43,6 +43,19 @@ static inline enum shoal_err sh_chunks_change_err(enum shoal_err err)
 {
     return err == SHOAL_EAGAIN ? SHOAL_EBUSY : err;
 }
+/* For whom a numbered request's changes are made, and what is to be kept of them; the request stays meanwhile. held: may be NULL. */
+static inline void sh_chunks_request_set(struct sh_held *held, const struct sh_once_id *id,
+                                         enum sh_write_result result,
+                                         struct sh_write_request *request)
+{
+    *request = (struct sh_write_request){.client = id->client,
+                                         .number = id->number,
+                                         .acknowledged = id->acknowledged,
+                                         .result = result};
+    if (held && id->client)
+        sh_write_request_set(sh_held_write(held), request);
+}
+
 /* For payloads that begin with a chunk's ID, or with the prefix of msg/once.h and that. */
 void sh_chunks_prefetch(void *arg, struct sh_bytes payload, unsigned round);
 void sh_chunks_prefetch_once(void *arg, struct sh_bytes payload, unsigned round);

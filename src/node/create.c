@@ -375,6 +375,7 @@ struct once_job {
     sh_lid lid;
     struct sh_store_making *making;
     struct sh_held *held;
+    struct sh_write_request request;
     uint64_t refused_ns; /* as of a create_job */
 };
 
@@ -410,6 +411,7 @@ static bool once_job_begin(struct sh_chunks *chunks, struct sh_msg_in *in, struc
         return false;
     }
     job->entered = sh_holdings_enter(&chunks->holdings);
+    sh_chunks_request_set(held, id, SH_WRITE_CHUNK, &job->request);
     in->state = job;
     in->goes_on = true;
     return true;
@@ -453,6 +455,8 @@ static void once_first(struct sh_chunks *chunks, struct sh_msg_in *in, const str
         return;
     if (has_turn && once_job_begin(chunks, in, held, id, size, &result.err))
         return;
+    struct sh_write_request request;
+    sh_chunks_request_set(held, id, SH_WRITE_CHUNK, &request);
     if (!has_turn)
         result.err = sh_chunks_change_err(
             sh_backup_new_many(chunks->backup, sh_held_write(held), size, 1, &lid));

@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "env/disk.h"
 #include "log/replog.h"
 #include "msg/once.h"
+#include "node/gate_test.h"
 #include "node/locks_test.h"
 #include "node/moves_int.h"
 
@@ -25,94 +25,6 @@
 #define MANY 300u
 #define PENDING_MAX 8
 #define ANSWER_MAX 64
-
-/* --- A disk whose syncs the test holds back ---------------------------------------------------- */
-
-struct gate {
-    struct sh_disk base;
-    struct sh_disk *inner;
-    bool holds;
-    struct sh_disk_op *held[64];
-    unsigned count;
-};
-
-static enum shoal_err gate_open_file(struct sh_disk *disk, const char *name, bool create, int *out)
-{
-    struct gate *gate = (struct gate *)disk;
-    return gate->inner->ops->open(gate->inner, name, create, out);
-}
-
-static enum shoal_err gate_claim(struct sh_disk *disk, const char *name, int *out)
-{
-    struct gate *gate = (struct gate *)disk;
-    return gate->inner->ops->claim(gate->inner, name, out);
-}
-
-static void gate_close_file(struct sh_disk *disk, int file)
-{
-    struct gate *gate = (struct gate *)disk;
-    gate->inner->ops->close(gate->inner, file);
-}
-
-static enum shoal_err gate_size(struct sh_disk *disk, int file, uint64_t *out)
-{
-    struct gate *gate = (struct gate *)disk;
-    return gate->inner->ops->size(gate->inner, file, out);
-}
-
-static enum shoal_err gate_rename(struct sh_disk *disk, const char *from, const char *to)
-{
-    struct gate *gate = (struct gate *)disk;
-    return gate->inner->ops->rename(gate->inner, from, to);
-}
-
-static enum shoal_err gate_remove(struct sh_disk *disk, const char *name)
-{
-    struct gate *gate = (struct gate *)disk;
-    return gate->inner->ops->remove(gate->inner, name);
-}
-
-static enum shoal_err gate_space(struct sh_disk *disk, uint64_t *bytes_out, uint64_t *free_out)
-{
-    struct gate *gate = (struct gate *)disk;
-    return gate->inner->ops->space(gate->inner, bytes_out, free_out);
-}
-
-static enum shoal_err gate_submit(struct sh_disk *disk, struct sh_disk_op *op)
-{
-    struct gate *gate = (struct gate *)disk;
-    bool is_sync = op->kind == SH_DISK_SYNC || op->kind == SH_DISK_WRITE_SYNC;
-    if (!gate->holds || !is_sync)
-        return gate->inner->ops->submit(gate->inner, op);
-    assert_true(gate->count < 64);
-    gate->held[gate->count++] = op;
-    return SHOAL_OK;
-}
-
-static unsigned gate_poll(struct sh_disk *disk, bool wait)
-{
-    struct gate *gate = (struct gate *)disk;
-    return gate->inner->ops->poll(gate->inner, wait);
-}
-
-static void gate_hold(struct gate *gate, bool holds)
-{
-    gate->holds = holds;
-    for (unsigned i = 0; !holds && i < gate->count; i++)
-        assert_int_equal(gate->inner->ops->submit(gate->inner, gate->held[i]), SHOAL_OK);
-    if (!holds)
-        gate->count = 0;
-}
-
-static const struct sh_disk_ops gate_ops = {.open = gate_open_file,
-                                            .claim = gate_claim,
-                                            .close = gate_close_file,
-                                            .size = gate_size,
-                                            .rename = gate_rename,
-                                            .remove = gate_remove,
-                                            .space = gate_space,
-                                            .submit = gate_submit,
-                                            .poll = gate_poll};
 
 /* --- A node with a log, and a client ----------------------------------------------------------- */
 
@@ -467,7 +379,7 @@ static void assert_answered(const struct row *row, const char *when, const struc
 /* level: of the request; SH_LEVELS: it names none, and has the node's, which is `replicated`. */
 static void change_check(const struct row *row, unsigned level)
 {
-    struct ask first, again;
+    static struct ask first, again; /* a failed test leaves them to the teardown */
     char when[64];
     bool is_async = level == SH_LEVEL_ASYNC, is_durable = level == SH_LEVEL_DURABLE;
     sh_msg_type type = level == SH_LEVELS ? row->form : SH_CHUNKS_AT(row->form, level);
@@ -580,7 +492,7 @@ static bool is_change(sh_msg_type form)
 /* The row's request, at level async, after a write of that level to its chunk has begun. */
 static void look_check(const struct row *row, sh_msg_type written, enum sh_level level)
 {
-    struct ask write, look, other;
+    static struct ask write, look, other; /* a failed test leaves them to the teardown */
     bool is_async = level == SH_LEVEL_ASYNC, is_durable = level == SH_LEVEL_DURABLE;
     const struct row writing = {"", written, row->chunk_bytes, row->chunk_bytes, false};
     const struct row reading = {"", SH_CHUNKS_GET, SMALL, SMALL, false};
@@ -621,7 +533,7 @@ static void test_looks(void **state)
 static void test_sync(void **state)
 {
     (void)state;
-    struct ask write, sync;
+    static struct ask write, sync; /* a failed test leaves them to the teardown */
     const struct row put = {"put", SH_CHUNKS_PUT, SMALL, SMALL, false};
     const struct row all = {"sync", SH_CHUNKS_SYNC, 0, 0, false};
     shoal_cid cid = chunk_make(SMALL);
@@ -641,7 +553,7 @@ static void test_sync(void **state)
 static void test_one_of_two(void **state)
 {
     (void)state;
-    struct ask write, look;
+    static struct ask write, look; /* a failed test leaves them to the teardown */
     const struct row put = {"put", SH_CHUNKS_PUT, SMALL, SMALL, false};
     uint8_t room[24];
     shoal_cid cid = chunk_make(SMALL), other = chunk_make(SMALL);
@@ -659,16 +571,9 @@ static void test_one_of_two(void **state)
     assert_true(look.is_done && !look.err);
 }
 
-/* Chunks that move here are on the disk before their source hears that they came, and forgets them. */
-static void stage_check(uint64_t sequence, uint32_t size)
+/* One chunk; if it is large, its pieces follow. */
+static void stage_send(struct ask *ask, uint64_t sequence, shoal_cid cid, uint32_t size)
 {
-    struct ask stage;
-    struct sh_msg *source = test.rig.askers[RIG_PEER].msg;
-    const struct row row = {"stage", SH_MOVES_STAGE, size, size, false};
-    shoal_cid cid = shoal_cid_make((shoal_nid){SH_PEER_NID_MIN + 7}, sequence);
-    bool is_large = sh_moves_is_large(1, size);
-    disk_catches_up();
-    gate_hold(&test.gate, true);
     struct sh_writer w = sh_writer_make(request_bytes, sizeof request_bytes);
     sh_put64(&w, sequence);
     sh_put16(&w, 1);
@@ -677,10 +582,23 @@ static void stage_check(uint64_t sequence, uint32_t size)
     sh_put64(&w, cid.v);
     sh_put64(&w, cid.v);
     sh_put32(&w, size);
-    if (!is_large)
+    if (!sh_moves_is_large(1, size))
         sh_put_raw(&w, sh_bytes_make(pattern, size));
-    ask_send_by(RIG_PEER, &stage, SH_MOVES_STAGE,
+    ask_send_by(RIG_PEER, ask, SH_MOVES_STAGE,
                 sh_bytes_make(request_bytes, (size_t)(w.at - request_bytes)));
+}
+
+/* Chunks that move here are on the disk before their source hears that they came, and forgets them. */
+static void stage_check(uint64_t sequence, uint32_t size)
+{
+    static struct ask stage; /* a failed test leaves them to the teardown */
+    struct sh_msg *source = test.rig.askers[RIG_PEER].msg;
+    const struct row row = {"stage", SH_MOVES_STAGE, size, size, false};
+    shoal_cid cid = shoal_cid_make((shoal_nid){SH_PEER_NID_MIN + 7}, sequence);
+    bool is_large = sh_moves_is_large(1, size);
+    disk_catches_up();
+    gate_hold(&test.gate, true);
+    stage_send(&stage, sequence, cid, size);
     for (uint32_t at = 0; is_large && at < size; at += SH_STORE_PIECE_BYTES) {
         struct sh_out out;
         uint32_t bytes = size - at < SH_STORE_PIECE_BYTES ? size - at : SH_STORE_PIECE_BYTES;
@@ -720,17 +638,7 @@ static void test_stage_called_off(void **state)
         struct sh_out out;
         shoal_cid cid = shoal_cid_make((shoal_nid){SH_PEER_NID_MIN + 7}, 1);
         gate_hold(&test.gate, true);
-        struct sh_writer w = sh_writer_make(request_bytes, sizeof request_bytes);
-        sh_put64(&w, sequence);
-        sh_put16(&w, 1);
-        sh_put32(&w, 0);
-        sh_put32(&w, 0);
-        sh_put64(&w, cid.v);
-        sh_put64(&w, cid.v);
-        sh_put32(&w, SMALL);
-        sh_put_raw(&w, sh_bytes_make(pattern, SMALL));
-        ask_send_by(RIG_PEER, &stage, SH_MOVES_STAGE,
-                    sh_bytes_make(request_bytes, (size_t)(w.at - request_bytes)));
+        stage_send(&stage, sequence, cid, SMALL);
         assert_false(stage.is_done);
         if (sequence == 2)
             break;
@@ -747,11 +655,85 @@ static void test_stage_called_off(void **state)
     }
 }
 
+/* Where a backlog is full a change is refused for the moment, and is done when it is asked for again under its number. */
+static void test_no_room(void **state)
+{
+    (void)state;
+    static struct ask write;
+    const struct row put = {"put once", SH_CHUNKS_PUT_ONCE, MEDIUM, MEDIUM, false};
+    shoal_cid cid = chunk_make(MEDIUM);
+    struct sh_bytes payload = {0};
+    unsigned done = 0;
+    disk_catches_up();
+    do {
+        payload = payload_of(&put, cid);
+        ask_send(&write, SH_CHUNKS_AT(SH_CHUNKS_PUT_ONCE, SH_LEVEL_ASYNC), payload);
+        assert_true(write.is_done);
+    } while (!write.err && ++done < 5000);
+    assert_int_equal(write.err, SHOAL_EBUSY);
+    assert_true(done > 100);
+    disk_catches_up();
+    ask_send(&write, SH_CHUNKS_AT(SH_CHUNKS_PUT_ONCE, SH_LEVEL_ASYNC), payload);
+    assert_true(write.is_done && !write.err);
+    assert_int_equal(sh_helds_count(sh_chunks_helds(test.rig.chunks)), 0);
+}
+
+/* So many answers wait that another one can't: it is refused, and nothing was done; what need not wait goes on. */
+static void test_many_wait(void **state)
+{
+    (void)state;
+    static struct ask writes[RIG_HELDS_MAX], more, look, reading;
+    const struct row put = {"put", SH_CHUNKS_PUT, SMALL, SMALL, false};
+    const struct row resize = {"resize", SH_CHUNKS_RESIZE_ONCE, SMALL, 2 * SMALL, false};
+    const struct row get = {"get", SH_CHUNKS_GET, SMALL, SMALL, false};
+    shoal_cid cid = chunk_make(SMALL), clean = chunk_make(SMALL);
+    uint32_t size;
+    disk_catches_up();
+    gate_hold(&test.gate, true);
+    for (unsigned i = 0; i < RIG_HELDS_MAX; i++)
+        ask_send(&writes[i], SH_CHUNKS_PUT, payload_of(&put, cid));
+    ask_send(&more, SH_CHUNKS_RESIZE_ONCE, payload_of(&resize, clean));
+    ask_send(&look, SH_CHUNKS_GET, payload_of(&get, cid));
+    ask_send(&reading, SH_CHUNKS_GET, payload_of(&get, clean));
+    assert_true(more.is_done && more.err == SHOAL_EBUSY);
+    assert_true(look.is_done && look.err == SHOAL_EBUSY);
+    assert_true(reading.is_done && !reading.err);
+    assert_int_equal(sh_store_size(test.rig.store, (sh_lid){shoal_cid_local(clean)}, &size),
+                     SHOAL_OK);
+    assert_int_equal(size, SMALL);
+    log_steps();
+    for (unsigned i = 0; i < RIG_HELDS_MAX; i++)
+        assert_true(writes[i].is_done && !writes[i].err);
+}
+
+/* The log's disk fails: what waits is told that it may be lost, and no change is made any more. */
+static void test_out_of_service(void **state)
+{
+    (void)state;
+    static struct ask write, look, more, reading;
+    const struct row put = {"put", SH_CHUNKS_PUT, SMALL, SMALL, false};
+    const struct row get = {"get", SH_CHUNKS_GET, SMALL, SMALL, false};
+    shoal_cid cid = chunk_make(SMALL), clean = chunk_make(SMALL);
+    disk_catches_up();
+    test.gate.fails = true;
+    ask_send(&write, SH_CHUNKS_PUT, payload_of(&put, cid));
+    ask_send(&look, SH_CHUNKS_GET, payload_of(&get, cid));
+    assert_false(write.is_done || look.is_done);
+    log_steps();
+    assert_true(write.is_done && write.err == SHOAL_EIO);
+    assert_true(look.is_done && look.err == SHOAL_EIO);
+    ask_send(&more, SH_CHUNKS_PUT, payload_of(&put, cid));
+    assert_true(more.is_done && more.err == SHOAL_EIO);
+    ask_send(&reading, SH_CHUNKS_GET, payload_of(&get, clean));
+    assert_true(reading.is_done && !reading.err);
+    test.gate.fails = false;
+}
+
 /* An answer that waits has nobody to hear it any more. */
 static void test_asker_gone(void **state)
 {
     (void)state;
-    struct ask write;
+    static struct ask write; /* a failed test leaves them to the teardown */
     const struct row put = {"put", SH_CHUNKS_PUT, SMALL, SMALL, false};
     shoal_cid cid = chunk_make(SMALL);
     struct sh_helds *helds = sh_chunks_helds(test.rig.chunks);
@@ -769,7 +751,7 @@ static void test_asker_gone(void **state)
 static void test_end(void **state)
 {
     (void)state;
-    static struct ask write, look;
+    static struct ask write, look, read;
     const struct row put = {"put", SH_CHUNKS_PUT, SMALL, SMALL, false};
     const struct row get = {"get", SH_CHUNKS_GET, MEDIUM, MEDIUM, false};
     shoal_cid cid = chunk_make(SMALL), medium = chunk_make(MEDIUM);
@@ -778,7 +760,6 @@ static void test_end(void **state)
     gate_hold(&test.gate, true);
     ask_send(&write, SH_CHUNKS_PUT, payload_of(&put, cid));
     ask_send(&look, SH_CHUNKS_PUT, payload_of(&put_medium, medium));
-    static struct ask read;
     ask_send(&read, SH_CHUNKS_GET, payload_of(&get, medium));
     assert_false(write.is_done || look.is_done || read.is_done);
 }
@@ -792,6 +773,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_one_of_two, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stage_called_off, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_many_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_out_of_service, setup, teardown),
         cmocka_unit_test_setup_teardown(test_asker_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_end, setup, teardown),
     };

@@ -10,6 +10,7 @@
 #include "store/leases.h"
 
 #define RIG_NID 5
+#define RIG_HELDS_MAX 256
 #define RIG_PEER_NID 6
 #define RIG_SILENCE_NS (UINT64_C(1) << 60) /* of no test */
 enum { RIG_PEER, RIG_CLIENT, RIG_ASKERS };
@@ -148,6 +149,7 @@ static inline void rig_open_backed(struct rig *rig, uint32_t waiters_max,
                                       .backup = rig->backup,
                                       .chunk_bytes_max = stored.chunk_bytes_max,
                                       .level = SH_LEVEL_REPLICATED,
+                                      .helds_max = RIG_HELDS_MAX,
                                       .clock = sh_memwire_env(&rig->node.memwire).clock};
     err = sh_chunks_create(&served, &rig->chunks);
     SH_ASSERT(err == SHOAL_OK);

@@ -28,9 +28,11 @@ struct sh_logs {
     struct sh_zones *zones; /* NULL: the chunks are in the own log */
     struct sh_keeper *keeper;
     struct sh_replog *log; /* NULL: it is not open yet */
-    struct sh_view view;   /* the last one */
-    shoal_nid nid;         /* whose log it is */
-    struct sh_write last;  /* all that was written before the end */
+    struct sh_completion *completed;
+    size_t completed_count, completed_room;
+    struct sh_view view;  /* the last one */
+    shoal_nid nid;        /* whose log it is */
+    struct sh_write last; /* all that was written before the end */
     _Atomic bool is_synced;
 };
 
@@ -232,6 +234,7 @@ static enum shoal_err log_open(struct sh_logs *logs, shoal_nid nid, uint64_t clu
                                      .random = env->random,
                                      .handed = on_handed,
                                      .durable = on_durable,
+                                     .completions = sh_backup_completions(logs->backup),
                                      .arg = logs,
                                      .cluster = cluster,
                                      .nid = nid,
@@ -243,6 +246,35 @@ static enum shoal_err log_open(struct sh_logs *logs, shoal_nid nid, uint64_t clu
     return sh_home_log_open(&home, sh_now(&env->clock), seconds_now(&env->clock), &logs->log);
 }
 
+static void on_completed(void *arg, const struct sh_completion *completion)
+{
+    struct sh_logs *logs = arg;
+    if (logs->completed_count == logs->completed_room) {
+        size_t room = logs->completed_room ? 2 * logs->completed_room : 64;
+        struct sh_completion *grown = realloc(logs->completed, room * sizeof *grown);
+        if (!grown) {
+            SH_WARN("node", "out of memory: a request that is repeated may be done twice",
+                    SH_U64("number", completion->number));
+            return;
+        }
+        logs->completed = grown;
+        logs->completed_room = room;
+    }
+    logs->completed[logs->completed_count++] = *completion;
+}
+
+void sh_logs_completed(struct sh_logs *logs,
+                       void (*each)(void *arg, const struct sh_completion *completion), void *arg)
+{
+    if (!logs)
+        return;
+    for (size_t i = 0; i < logs->completed_count; i++)
+        each(arg, &logs->completed[i]);
+    free(logs->completed);
+    logs->completed = NULL;
+    logs->completed_count = logs->completed_room = 0;
+}
+
 /* Brings the chunks back that the own log has. */
 static enum shoal_err home_open(struct sh_logs *logs, struct sh_recovered *found)
 {
@@ -252,7 +284,9 @@ static enum shoal_err home_open(struct sh_logs *logs, struct sh_recovered *found
                                          .store = logs->config.store,
                                          .nid = logs->nid,
                                          .is_nameless = true,
-                                         .clock = logs->config.env.clock};
+                                         .clock = logs->config.env.clock,
+                                         .completed = on_completed,
+                                         .arg = logs};
     enum shoal_err err = sh_recover_home_run(&home, found);
     if (!err)
         sh_backup_home_set(logs->backup, logs->log);
@@ -306,7 +340,7 @@ enum shoal_err sh_logs_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluste
     if (logs->keeper)
         sh_keeper_log_set(logs->keeper, logs->log, disk_id(nid, cluster));
     SH_INFO("node", "the log is open", SH_U64("zones", found.zones), SH_U64("chunks", found.chunks),
-            SH_U64("bytes", found.payload_bytes));
+            SH_U64("completions", found.completions), SH_U64("bytes", found.payload_bytes));
     return SHOAL_OK;
 }
 
@@ -320,6 +354,7 @@ void sh_logs_close(struct sh_logs *logs)
     if (!logs)
         return;
     sh_replog_close(logs->log);
+    free(logs->completed);
     sh_view_destroy(&logs->view);
     free(logs);
 }

@@ -16,6 +16,7 @@
 #define SH_NODE_LOGS_H
 
 #include "backup/backup.h"
+#include "backup/completion.h"
 #include "base/crew.h"
 #include "base/options.h"
 #include "cluster/directory.h"
@@ -53,6 +54,9 @@ void sh_logs_close(struct sh_logs *logs);
  * 0); else errors of sh_replog_open and sh_recover_home_run. */
 SHOAL_NODISCARD enum shoal_err sh_logs_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluster,
                                             char *detail);
+/* Calls each for what came of requests before this life, as far as a client may repeat them (recover/home.h); once. NULL has none. */
+void sh_logs_completed(struct sh_logs *logs,
+                       void (*each)(void *arg, const struct sh_completion *completion), void *arg);
 bool sh_logs_is_open(const struct sh_logs *logs);
 
 /* Moves changes to the logs. */

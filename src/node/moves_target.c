@@ -572,20 +572,32 @@ static void on_outcome(void *arg, struct sh_msg_in *in)
     uint64_t number = sh_get64(&in->payload);
     sh_lid lid;
     enum shoal_err err = SHOAL_EPROTO;
+    bool is_own = nid.v == self_of(moves).v, is_known;
+    struct sh_once_result result = {.err = SHOAL_OK};
     if (sh_reader_done(&in->payload))
-        err = sh_holdings_look(moves->holdings, self_of(moves), cid, true, &lid);
+        err = is_own && cid.v == shoal_cid_make(nid, 0).v
+                  ? SHOAL_OK
+                  : sh_holdings_look(moves->holdings, self_of(moves), cid, true, &lid);
+    /* It was sent to an earlier life. A node without a log has forgotten that, and the chunks. */
+    if (!err && is_own && !sh_backup_is_home(moves->config.backup))
+        err = SHOAL_EFAILED;
     if (err) {
         refuse(in, err, NULL);
         return;
     }
     const struct sh_outcome *outcome = sh_outcomes_find(moves->outcomes, client, nid, number);
+    is_known = outcome != NULL;
+    if (outcome)
+        result = (struct sh_once_result){.err = outcome->err, .value = outcome->value};
+    else if (is_own)
+        is_known = sh_once_find(sh_chunks_results(moves->config.chunks), client, number, &result);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_MOVES_OUTCOME_ANSWER_BYTES, &out) !=
         SHOAL_OK)
         return;
-    sh_put8(&out.w, outcome != NULL);
-    sh_put16(&out.w, outcome ? (uint16_t)outcome->err : 0);
-    sh_put64(&out.w, outcome ? outcome->value : 0);
+    sh_put8(&out.w, is_known);
+    sh_put16(&out.w, (uint16_t)result.err);
+    sh_put64(&out.w, result.value);
     sh_msg_end(in->msg, &out);
 }
 

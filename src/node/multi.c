@@ -104,7 +104,8 @@ static void get_some(struct sh_chunks *chunks, struct multi *multi, struct sh_ms
         SH_ASSERT(head != NULL);
         sh_store16(head, (uint16_t)err);
         sh_store32(head + 2, size >= SIZE_MOVING ? 0 : size);
-        if (err == SHOAL_OK || err == SHOAL_ESIZE)
+        /* A large one is seen when it is read. */
+        if (err == SHOAL_ESIZE || (err == SHOAL_OK && size <= SH_STORE_PIECE_BYTES))
             seen[seen_count++] = sh_holdings_lid(self, cid);
         if (err != SHOAL_OK)
             continue;

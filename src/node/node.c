@@ -473,6 +473,8 @@ static enum shoal_err open_chunks(struct sh_node_run *node)
                                       .level = sh_logs_level(options),
                                       .clock = node->env.clock};
     enum shoal_err err = sh_chunks_create(&served, &node->chunks);
+    if (err == SHOAL_OK)
+        sh_logs_completed(node->logs, sh_chunks_completed, node->chunks);
     return err == SHOAL_OK ? open_locks(node) : err;
 }
 

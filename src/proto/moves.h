@@ -41,7 +41,8 @@
  *   OUTCOME  from a client to a chunk's owner: u64 chunk ID, u64 client, u16 node, u64 number
  *
  *     answer u8 whether it is known, u16 error, u64 value: what came of the request that the client
- *     sent to that node under that number. ENOTOWNER, EBUSY */
+ *     sent to that node under that number. Where that is the asked node, it is one of its lives before; of a create the chunk's local ID
+ *     is 0, and the value is that of the chunk that was made. ENOTOWNER, EBUSY; EFAILED: its lives before have left it nothing */
 #ifndef SH_PROTO_MOVES_H
 #define SH_PROTO_MOVES_H
 

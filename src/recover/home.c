@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "env/disk.h"
+#include "recover/completions.h"
 
 /* A chunk that came in pieces: the one thing that may be there without a claim (docs/backup.md). */
 struct large {
@@ -13,6 +14,7 @@ struct large {
 struct recovering {
     const struct sh_recover_home *home;
     struct sh_recovered *found;
+    struct sh_completions *completions; /* NULL: nobody wants to know */
     bool is_over;
     enum shoal_err err;
     uint64_t end; /* the number of the zone's next write */
@@ -53,6 +55,16 @@ static enum shoal_err claim_take(struct recovering *recovering, uint64_t place,
     claims[place] =
         (struct sh_zone_claim){sh_load64(item->payload.at), sh_load64(item->payload.at + 8)};
     return SHOAL_OK;
+}
+
+static enum shoal_err completion_take(struct recovering *recovering, struct sh_bytes bytes)
+{
+    struct sh_completion completion;
+    if (!sh_completion_get(bytes, &completion))
+        return SHOAL_ECORRUPT;
+    sh_backup_completion_found(recovering->home->backup, bytes);
+    return recovering->completions ? sh_completions_add(recovering->completions, &completion)
+                                   : SHOAL_OK;
 }
 
 static enum shoal_err large_add(struct recovering *recovering, uint64_t chunk, uint32_t size)
@@ -118,6 +130,8 @@ static enum shoal_err on_item(void *arg, struct sh_replog_zone *zone,
     struct recovering *recovering = arg;
     (void)zone;
     uint64_t chunk = (uint64_t)item->creator << 48 | item->local_id;
+    if (item->creator == 0 && item->local_id == SH_REPLOG_COMPLETION_ID)
+        return completion_take(recovering, item->payload);
     if (item->creator == 0)
         return claim_take(recovering, item->local_id - 1, item);
     if (sh_backup_is_claimed(recovering->home->backup, chunk))
@@ -212,12 +226,27 @@ static enum shoal_err zone_bring_back(struct recovering *recovering, struct sh_r
     return SHOAL_OK;
 }
 
+/* A create whose chunk is gone, as the create was cut short, or nobody has heard of the chunk that others have removed, may as well
+ * be done again. */
+static void completion_tell(void *arg, const struct sh_completion *completion)
+{
+    const struct recovering *recovering = arg;
+    uint32_t size;
+    if (completion->is_create &&
+        sh_store_size(recovering->home->store, cid_of(recovering, completion->chunk), &size))
+        return;
+    recovering->home->completed(recovering->home->arg, completion);
+    recovering->found->completions++;
+}
+
 enum shoal_err sh_recover_home_run(const struct sh_recover_home *home,
                                    struct sh_recovered *found_out)
 {
     struct recovering recovering = {.home = home, .found = found_out};
     enum shoal_err err = SHOAL_OK;
     *found_out = (struct sh_recovered){0};
+    if (home->completed)
+        err = sh_completions_create(&recovering.completions);
     uint64_t above = (uint64_t)(home->nid.v + 1) << 48;
     struct sh_replog_zone *zone;
     while (!err && (zone = sh_replog_zone_below(home->log, above)) &&
@@ -225,6 +254,9 @@ enum shoal_err sh_recover_home_run(const struct sh_recover_home *home,
         above = sh_replog_zone_id(zone);
         err = zone_bring_back(&recovering, zone);
     }
+    if (!err && recovering.completions)
+        sh_completions_each(recovering.completions, completion_tell, &recovering);
+    sh_completions_destroy(recovering.completions);
     free(recovering.claims);
     free(recovering.larges);
     free(recovering.left);

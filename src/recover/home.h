@@ -9,6 +9,7 @@
 #define SH_RECOVER_HOME_H
 
 #include "backup/backup.h"
+#include "backup/completion.h"
 #include "env/env.h"
 
 struct sh_recover_home {
@@ -19,12 +20,17 @@ struct sh_recover_home {
     shoal_nid nid;            /* whose zones are brought back */
     bool is_nameless;         /* the store has no node ID, its own chunks are that node's */
     struct sh_clock clock;
+    /* What came of a request that a client may repeat (completion.h), of that node's life before; called at the end. NULL: nobody
+     * wants to know. */
+    void (*completed)(void *arg, const struct sh_completion *completion);
+    void *arg;
 };
 
 struct sh_recovered {
     uint64_t zones, chunks, payload_bytes;
-    uint64_t left; /* images in zones that do not have the chunk (any more): these go */
-    uint64_t zone; /* the number of the zone that was looked at last */
+    uint64_t completions; /* that were told */
+    uint64_t left;        /* images in zones that do not have the chunk (any more): these go */
+    uint64_t zone;        /* the number of the zone that was looked at last */
 };
 
 /* EFULL, ETOOBIG: the store has no room for a chunk. ECORRUPT: the log of a zone is damaged. EIO, ENOMEM. The store and the backup

@@ -44,6 +44,7 @@ enum shoal_err sh_home_log_open(const struct sh_home_log *home, uint64_t now_ns,
         .syncs_later = true,
         .handed = home->handed,
         .durable = home->durable,
+        .completions = home->completions,
         .arg = home->arg,
     };
     return sh_replog_open(&config, now_ns, seconds, log_out);

@@ -18,6 +18,7 @@ struct sh_home_log {
     void (*handed)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void (*durable)(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
     void *arg;
+    struct sh_replog_completions completions;
     uint64_t cluster;
     shoal_nid nid;
     uint64_t store_bytes_max; /* of the store whose zones it has, of all stores together */

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "recover/completions.h"
 #include "recover/home.h"
 
 #define NID UINT64_C(9)
@@ -132,6 +133,32 @@ static void large(struct sh_replog_zone *zone, uint64_t id, uint32_t size, uint8
     }
 }
 
+/* An image, and that it came of a client's request. */
+static void done(struct sh_replog_zone *zone, uint64_t id, struct sh_completion completion)
+{
+    uint8_t record[SH_COMPLETION_BYTES_MAX];
+    completion.chunk = NID << 48 | id;
+    size_t size = sh_completion_put(&completion, record);
+    const struct sh_replog_write write = {.local_id = id,
+                                          .creator = NID,
+                                          .pieces = 1,
+                                          .payload = sh_bytes_text("done"),
+                                          .completion = sh_bytes_make(record, size)};
+    append(zone, &write);
+}
+
+/* What came back, by client and number. */
+static struct sh_completion told[8][64];
+static unsigned told_count;
+
+static void on_completed(void *arg, const struct sh_completion *completion)
+{
+    (void)arg;
+    assert_true(completion->client < 8 && completion->number < 64);
+    told_count += !told[completion->client][completion->number].client; /* it may come twice */
+    told[completion->client][completion->number] = *completion;
+}
+
 /* Ends the process, and begins another with so many bytes for its store. */
 static enum shoal_err bring_back(uint64_t store_bytes)
 {
@@ -156,7 +183,8 @@ static enum shoal_err bring_back(uint64_t store_bytes)
                                          .backup = backup,
                                          .store = store,
                                          .nid = {NID},
-                                         .clock = {.now_ns = now_ns, .wall_ns = now_ns}};
+                                         .clock = {.now_ns = now_ns, .wall_ns = now_ns},
+                                         .completed = on_completed};
     return sh_recover_home_run(&home, &found);
 }
 
@@ -313,6 +341,66 @@ static void test_nothing(void **state)
     assert_true(found.zones == 0 && found.chunks == 0);
 }
 
+/* Of what clients have asked for, what they may still ask for, wherever that is; not a create whose chunk is gone. */
+static void test_completions(void **state)
+{
+    (void)state;
+    struct sh_replog_zone *one = zone_add(1), *two = zone_add(2);
+    claim(one, 0, 1, 100);
+    claim(two, 0, 101, 200);
+    for (uint64_t i = 1; i <= 40; i++)
+        done(i % 2 ? one : two, i % 2 ? i : 100 + i,
+             (struct sh_completion){
+                 .client = 3, .number = i, .acknowledged = i > 5 ? i - 5 : 0, .value = 7 * i});
+    done(two, 150, (struct sh_completion){.client = 4, .number = 1, .is_create = true});
+    done(one, 60, (struct sh_completion){.client = 4, .number = 2, .is_create = true});
+    removal(one, 60);
+    done(one, 61, (struct sh_completion){.client = 5, .number = 9});
+    removal(one, 61);
+    told_count = 0;
+    assert_int_equal(bring_back(4 << 20), SHOAL_OK);
+    assert_int_equal(told_count, 5 + 1 + 1);
+    assert_true(found.completions >= told_count);
+    for (uint64_t i = 36; i <= 40; i++) {
+        assert_int_equal(told[3][i].value, 7 * i);
+        assert_int_equal(told[3][i].chunk, NID << 48 | (i % 2 ? i : 100 + i));
+    }
+    assert_true(told[4][1].is_create && told[5][9].client == 5);
+}
+
+static void count_last(void *arg, const struct sh_completion *completion)
+{
+    assert_int_equal(completion->number, completion->client >> 32 <= 3000 ? 40 : 49);
+    ++*(unsigned *)arg;
+}
+
+/* Many clients, of which each has acknowledged all but its last request. */
+static void test_many_completions(void **state)
+{
+    (void)state;
+    struct sh_completions *completions;
+    static unsigned left;
+    assert_int_equal(sh_completions_create(&completions), SHOAL_OK);
+    for (uint64_t number = 40; number > 0; number--) {
+        for (uint64_t client = 1; client <= 3000; client++) {
+            const struct sh_completion completion = {
+                .client = client << 32, .number = number, .acknowledged = number - 1};
+            assert_int_equal(sh_completions_add(completions, &completion), SHOAL_OK);
+        }
+    }
+    for (uint64_t number = 1; number < 50; number++) {
+        for (uint64_t client = 3001; client <= 6000; client++) {
+            const struct sh_completion completion = {
+                .client = client << 32, .number = number, .acknowledged = number - 1};
+            assert_int_equal(sh_completions_add(completions, &completion), SHOAL_OK);
+        }
+    }
+    left = 0;
+    sh_completions_each(completions, count_last, &left);
+    assert_int_equal(left, 6000);
+    sh_completions_destroy(completions);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +410,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_full, setup, teardown),
         cmocka_unit_test_setup_teardown(test_malformed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_completions, setup, teardown),
+        cmocka_unit_test(test_many_completions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,228 @@
+/* A log on a disk that is full, or would be: zones are refused before it is, writes wait until there is room, and what is free is
+ * given back. */
+#include "log/replog_cut_test.h"
+
+#define SLOT_BLOCKS 16u /* of 4 KiB */
+#define CHUNKS 200u
+#define CHUNKS_MAX 590u
+
+static struct cut *disk_of(void)
+{
+    return cut_of(rig.config.disk);
+}
+
+static uint64_t blocks_of(uint64_t slots)
+{
+    return 1 + rig.config.primary_blocks + slots * SLOT_BLOCKS;
+}
+
+static void steps(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        rig_step(&rig, RIG_MS);
+}
+
+static enum shoal_err add(unsigned zone, uint64_t bytes_max)
+{
+    const struct sh_replog_zone_config config = rig_zone_config(zone, 1, 0, bytes_max);
+    rig.zones[zone].id = rig_zone_id(zone);
+    return sh_replog_zone_add(rig.log, &config, &rig.zones[zone].zone);
+}
+
+/* Appends if there is room; how often there was not. */
+static unsigned append_some(unsigned zone, unsigned chunks, unsigned count, size_t size)
+{
+    unsigned refused = 0;
+    for (unsigned i = 0; i < count; i++) {
+        const struct sh_replog_write write = rig_write(&rig, i % chunks, i, size, 0);
+        enum shoal_err err = sh_replog_append(rig.zones[zone].zone, &write);
+        assert_true(!err || err == SHOAL_EAGAIN);
+        if (!err)
+            rig_written(&rig, zone, i % chunks, i, size);
+        refused += err == SHOAL_EAGAIN;
+        rig_step(&rig, RIG_MS);
+    }
+    return refused;
+}
+
+/* A zone may take 16 slots, and the log keeps six more; what others have of it counts. */
+static void test_zones_are_refused(void **state)
+{
+    (void)state;
+    struct cut *disk = disk_of();
+    const uint64_t bytes = 12 * 65536;
+    disk->limit = blocks_of(16 + SH_REPLOG_SPARE_SLOTS) - 1;
+    rig_open(&rig);
+    assert_int_equal(add(0, bytes), SHOAL_ENOSPC);
+    disk->limit++;
+    assert_int_equal(add(0, bytes), SHOAL_OK);
+    assert_int_equal(add(1, bytes), SHOAL_ENOSPC);
+    disk->limit = blocks_of(32 + SH_REPLOG_SPARE_SLOTS);
+    rig.log->config.reserve_bytes = 1;
+    assert_int_equal(add(1, bytes), SHOAL_ENOSPC);
+    disk->limit++;
+    assert_int_equal(add(1, bytes), SHOAL_OK);
+    assert_int_equal(append_some(0, CHUNKS, CHUNKS, 2000), 0);
+    assert_int_equal(status().disk_bytes, disk->limit * 4096);
+    assert_int_equal(status().disk_free, (disk->limit - disk->used) * 4096);
+    assert_int_equal(add(2, bytes), SHOAL_ENOSPC);
+    assert_false(status().is_full);
+}
+
+/* A raw disk has nothing free, and is the log's. */
+static void test_raw(void **state)
+{
+    (void)state;
+    struct cut *disk = disk_of();
+    disk->limit = disk->used = blocks_of(rig.config.slots) - 1;
+    memset(disk->backed, 1, disk->limit);
+    disk->size = disk->limit * 4096;
+    assert_int_equal(sh_replog_open(&rig.config, rig.now_ns, 1, &rig.log), SHOAL_ENOSPC);
+    disk->limit = ++disk->used;
+    disk->backed[disk->limit - 1] = 1;
+    disk->size = disk->limit * 4096;
+    rig_open(&rig);
+    assert_int_equal(add(0, 12 * 65536), SHOAL_OK);
+    assert_int_equal(append_some(0, CHUNKS, CHUNKS, 2000), 0);
+    rig_sync(&rig, 1);
+    (void)rig_assert_all(&rig, 1);
+}
+
+/* Others fill the disk while a zone is written to: writes wait, and go on when there is room again. */
+static void full_and_not(bool has_no_ranges)
+{
+    struct cut *disk = disk_of();
+    disk->has_no_ranges = has_no_ranges;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    rig_sync(&rig, 1);
+    disk->limit = disk->used + 2 * SLOT_BLOCKS;
+    unsigned refused = append_some(0, CHUNKS_MAX, 5000, 3500);
+    assert_true(refused > 1000);
+    assert_true(status().is_full && status().refused > 3);
+    assert_int_equal(sh_replog_trouble(rig.log), SHOAL_OK);
+    assert_true(sh_replog_due_ns(rig.log) < rig.now_ns + 1000 * RIG_MS);
+    assert_true(sh_replog_durable(rig.zones[0].zone) > 0);
+    disk->limit = 0;
+    append(0, 7, 70000, 900);
+    rig_sync(&rig, 1);
+    assert_false(status().is_full);
+    (void)rig_assert_all(&rig, 1);
+    shut();
+    cut_power(disk);
+    rig_open(&rig);
+    assert_int_equal(rig_load(&rig, 0).err, SHOAL_OK);
+    (void)rig_assert_all(&rig, 1);
+}
+
+static void test_full_disk(void **state)
+{
+    (void)state;
+    full_and_not(false);
+    assert_int_equal(disk_of()->refused, 0); /* slots have their room before they are written to */
+}
+
+static void test_full_disk_that_reserves_nothing(void **state)
+{
+    (void)state;
+    full_and_not(true);
+    assert_true(disk_of()->refused > 3);
+}
+
+/* The disk stays full, and the same chunks are written on and on: the cleaner makes room. */
+static void test_cleaned_while_full(void **state)
+{
+    (void)state;
+    struct cut *disk = disk_of();
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    assert_int_equal(append_some(0, CHUNKS, 1500, 1000), 0);
+    rig_sync(&rig, 1);
+    disk->limit = disk->used;
+    uint64_t before = sh_replog_next(rig.zones[0].zone);
+    for (unsigned i = 0; i < 8000; i++)
+        append(0, i % CHUNKS, 10000 + i, 1000);
+    assert_int_equal(sh_replog_next(rig.zones[0].zone), before + 8000);
+    assert_true(status().slots_cleaned > 30 && disk->used <= disk->limit);
+    rig_sync(&rig, 1);
+    (void)rig_assert_all(&rig, 1);
+}
+
+static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
+{
+    (void)id;
+    assert_int_equal(err, SHOAL_OK);
+    *(bool *)arg = true;
+}
+
+/* Slots that stay free give their room back, but for those that are kept; and get it again. */
+static void test_discards(void **state)
+{
+    (void)state;
+    struct cut *disk = disk_of();
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    for (unsigned round = 0; round < 3; round++) {
+        append_some(0, CHUNKS, 2000, 1000);
+        rig_sync(&rig, 1);
+        uint64_t used = disk->used, discards = status().discards;
+        bool is_dropped = false;
+        assert_int_equal(sh_replog_zone_drop(rig.zones[0].zone, on_dropped, &is_dropped), SHOAL_OK);
+        for (unsigned i = 0; !is_dropped || i < 50; i++) {
+            assert_true(i < 5000);
+            rig_step(&rig, RIG_MS);
+        }
+        assert_int_equal(status().slots_free, 400);
+        steps(3200);
+        assert_true(status().discards > discards && status().discards == disk->discards);
+        assert_int_equal(status().slots_reserved, 32);
+        assert_true(used > disk->used && disk->used <= blocks_of(32) + 400);
+        assert_int_equal(status().discarded_bytes, disk->discards * (65536 - 4096));
+        memset(&rig.zones[0], 0, sizeof rig.zones[0]);
+        rig_zone_add(&rig, 0, round + 2, 0);
+    }
+    append_some(0, CHUNKS, 2000, 1000);
+    rig_sync(&rig, 1);
+    (void)rig_assert_all(&rig, 1);
+}
+
+/* What a process leaves in slots that are free is given back in time. */
+static void test_left_behind(void **state)
+{
+    (void)state;
+    struct cut *disk = disk_of();
+    rig_open(&rig);
+    steps(10);
+    shut();
+    uint64_t begin = slots_at() / 4096;
+    for (unsigned slot = 100; slot < 110; slot++) {
+        for (unsigned i = 0; i < SLOT_BLOCKS; i++, disk->used++)
+            disk->backed[begin + slot * SLOT_BLOCKS + i] = 1;
+    }
+    disk->size = slots_at() + 110 * 65536;
+    rig_open(&rig);
+    uint64_t used = disk->used;
+    steps(9000);
+    assert_int_equal(disk->used, used);
+    steps(3000);
+    for (unsigned slot = 100; slot < 110; slot++)
+        assert_int_equal(disk->backed[begin + slot * SLOT_BLOCKS + 1], 0);
+    uint64_t discards = disk->discards;
+    steps(3000);
+    assert_int_equal(disk->discards, discards); /* once */
+    assert_true(sh_replog_due_ns(rig.log) > rig.now_ns);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_zones_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_raw, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full_disk_that_reserves_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cleaned_while_full, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_discards, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_left_behind, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

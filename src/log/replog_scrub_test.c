@@ -1,0 +1,247 @@
+/* The scrub finds what has been damaged while the log runs, where it is and once; and a slot whose head is damaged is not taken for free. */
+#include "log/replog_cut_test.h"
+
+#define ZONES_USED 3u
+#define RATE (UINT64_C(16) << 20)
+
+struct told {
+    unsigned times;
+    struct sh_replog_zone *zone;
+    uint32_t slot;
+    uint64_t offset;
+};
+static struct told told;
+
+static void on_damaged(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
+{
+    assert_null(arg);
+    told = (struct told){told.times + 1, zone, slot, offset};
+}
+
+static void begin(uint64_t rate)
+{
+    memset(&told, 0, sizeof told);
+    rig.config.scrub_bytes = rate;
+    rig.config.damaged = on_damaged;
+    rig_open(&rig);
+    for (unsigned i = 0; i < ZONES_USED; i++)
+        rig_zone_add(&rig, i, 1, 0);
+}
+
+static void write_some(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        append(i % ZONES_USED, i % 300, i, 20 + i % 900);
+    rig_sync(&rig, ZONES_USED);
+}
+
+static void flip(uint64_t at)
+{
+    struct cut *cut = cut_of(rig.config.disk);
+    cut->now[at] ^= 4;
+    cut->stable[at] ^= 4;
+}
+
+/* Until so many passes more are over. */
+static void passes(unsigned count)
+{
+    uint64_t until = status().scrub_passes + count;
+    for (unsigned i = 0; status().scrub_passes < until; i++) {
+        assert_true(i < 100000);
+        rig_step(&rig, RIG_MS);
+    }
+}
+
+/* A slot of the zone of that kind, filled so far that it has several writes. */
+static uint32_t slot_of(unsigned zone, enum sh_log_slot_kind kind)
+{
+    const struct sh_log_slot *slots = rig.log->slots.slots;
+    uint32_t i = rig.zones[zone].zone->slots.first;
+    while (i != SH_SLOT_NONE && (slots[i].kind != kind || slots[i].pending ||
+                                 (kind == SH_SLOT_ENTRIES && slots[i].filled < 40000)))
+        i = slots[i].next;
+    assert_int_not_equal(i, SH_SLOT_NONE);
+    return i;
+}
+
+static uint64_t at_of(uint32_t slot, uint64_t offset)
+{
+    return slots_at() + (uint64_t)slot * rig.config.slot_bytes + offset;
+}
+
+/* Nothing is found where nothing is damaged, whatever is written, cleaned and dropped meanwhile. */
+static void test_sound(void **state)
+{
+    (void)state;
+    uint64_t draws = test_seed(31);
+    begin(256 * RATE);
+    for (unsigned i = 0; i < 20000; i++) {
+        unsigned zone = (unsigned)(test_draw(&draws) % ZONES_USED);
+        append(zone, (unsigned)(test_draw(&draws) % 500), i, 20 + test_draw(&draws) % 900);
+        if (i % 4 == 0)
+            rig_step(&rig, RIG_MS / 4);
+    }
+    rig_sync(&rig, ZONES_USED);
+    passes(2);
+    assert_true(status().slots_cleaned > 10 && status().scrub_bytes > (4 << 20));
+    assert_int_equal(told.times, 0);
+    shut();
+    cut_power(cut_of(rig.config.disk));
+    rig_open(&rig);
+    passes(2);
+    assert_int_equal(told.times, 0);
+    assert_int_equal(status().damaged, 0);
+}
+
+/* A bit of a slot flips: the scrub tells which zone, which slot, and where; once, though it goes on. */
+static void test_damage(void **state)
+{
+    (void)state;
+    begin(RATE);
+    write_some(1500);
+    passes(1);
+    assert_int_equal(told.times, 0);
+    uint32_t slot = slot_of(1, SH_SLOT_ENTRIES);
+    flip(at_of(slot, 5000));
+    passes(3);
+    assert_int_equal(told.times, 1);
+    assert_ptr_equal(told.zone, rig.zones[1].zone);
+    assert_int_equal(told.slot, slot);
+    assert_true(told.offset >= at_of(slot, 4096) && told.offset <= at_of(slot, 5000));
+    assert_int_equal(status().damaged, 1);
+    assert_int_equal(sh_replog_zone_damage(told.zone).slots, 1);
+    assert_int_equal(sh_replog_zone_damage(told.zone).offset, told.offset);
+    append(1, 1, 1, 100); /* the log goes on */
+    rig_sync(&rig, ZONES_USED);
+}
+
+/* So it is found in a slot's last write, of which no later one says that it had been on the disk; and in the slot's head, both copies. */
+static void test_damage_of_the_last(void **state)
+{
+    (void)state;
+    begin(RATE);
+    write_some(1500);
+    uint32_t slot = slot_of(2, SH_SLOT_ENTRIES);
+    uint32_t last = rig.log->slots.slots[slot].filled;
+    while (!cut_of(rig.config.disk)->now[at_of(slot, last - 1)])
+        last--; /* padding */
+    flip(at_of(slot, last - 1));
+    passes(2);
+    assert_int_equal(told.times, 1);
+    assert_int_equal(told.slot, slot);
+    slot = slot_of(0, SH_SLOT_ENTRIES);
+    flip(at_of(slot, 20));
+    passes(2);
+    assert_int_equal(told.times, 1); /* there is another copy */
+    flip(at_of(slot, 2048 + 20));
+    passes(2);
+    assert_int_equal(told.times, 2);
+    assert_int_equal(told.slot, slot);
+    assert_int_equal(told.offset, at_of(slot, 0));
+    assert_ptr_equal(told.zone, rig.zones[0].zone);
+}
+
+/* The version log's sums are checked, too, and what the disk can't read is damage. */
+static void test_damage_of_versions(void **state)
+{
+    (void)state;
+    rig.config.versions_max = 64;
+    begin(RATE);
+    write_some(1500);
+    passes(1);
+    uint32_t slot = slot_of(0, SH_SLOT_VERSIONS);
+    flip(at_of(slot, 4096 + 30)); /* of the first piece's header */
+    passes(2);
+    assert_int_equal(told.times, 1);
+    assert_int_equal(told.slot, slot);
+    cut_of(rig.config.disk)->fails_at = at_of(slot_of(1, SH_SLOT_ENTRIES), 9000);
+    passes(2);
+    assert_int_equal(told.times, 2);
+    assert_ptr_equal(told.zone, rig.zones[1].zone);
+}
+
+/* So many bytes a second, and not many more. */
+static void test_rate(void **state)
+{
+    (void)state;
+    begin(256 << 10);
+    write_some(1500);
+    uint64_t before = status().scrub_bytes;
+    for (unsigned i = 0; i < 2000; i++)
+        rig_step(&rig, RIG_MS);
+    uint64_t bytes = status().scrub_bytes - before;
+    assert_true(bytes >= (256 << 10) && bytes <= (512 << 10) + 65536);
+    assert_true(sh_replog_due_ns(rig.log) > rig.now_ns);
+}
+
+/* Both copies of a head are damaged before a start: the slot is not used, and the zone is damaged, as spans in the slot say whose it is. */
+static void test_lost_head(void **state)
+{
+    (void)state;
+    begin(0);
+    for (unsigned i = 0; i < 15; i++) { /* so that later writes say that the head is on the disk */
+        write_some(200);
+        for (unsigned k = 0; k < 200; k++)
+            rig_step(&rig, RIG_MS);
+    }
+    uint32_t slot = slot_of(1, SH_SLOT_ENTRIES);
+    shut();
+    cut_power(cut_of(rig.config.disk));
+    flip(at_of(slot, 10));
+    rig_open(&rig);
+    assert_int_equal(status().slots_lost, 0);
+    assert_int_equal(rig_load(&rig, 1).err, SHOAL_OK); /* one copy is enough */
+    shut();
+    flip(at_of(slot, 2048 + 37));
+    rig_open(&rig);
+    assert_int_equal(status().slots_lost, 1);
+    assert_int_equal(rig_load(&rig, 0).err, SHOAL_OK);
+    assert_int_equal(rig_load(&rig, 1).err, SHOAL_ECORRUPT);
+    for (unsigned i = 3; i < 6; i++) {
+        rig_zone_add(&rig, i, 1, 0);
+        for (unsigned k = 0; k < 2500; k++)
+            append(i, k % 500, k, 900);
+    }
+    assert_int_equal(rig.log->slots.slots[slot].kind, SH_SLOT_LOST);
+}
+
+/* What a crash may leave of a head that was being written is no damage: nothing was there for certain. */
+static void test_torn_head(void **state)
+{
+    (void)state;
+    struct cut *cut = cut_of(rig.config.disk);
+    begin(0);
+    write_some(100);
+    shut();
+    cut_power(cut);
+    uint64_t at = at_of(rig.config.slots - 1, 0);
+    uint8_t block[SH_SLOT_HEAD_BYTES];
+    const struct sh_log_slot_head head = {.zone = rig_zone_id(1),
+                                          .use = UINT64_C(0x1234567890abcdef),
+                                          .file = 7,
+                                          .owner = RIG_OWNER,
+                                          .kind = SH_SLOT_ENTRIES,
+                                          .incarnation = 1};
+    sh_log_slot_put(&head, block);
+    memcpy(cut->now + at, block, 20);
+    memcpy(cut->now + at + 2048 + 24, block + 24, 40);
+    cut->size = at + 4096;
+    rig_open(&rig);
+    assert_int_equal(status().slots_lost, 0);
+    for (unsigned i = 0; i < ZONES_USED; i++)
+        assert_int_equal(rig_load(&rig, i).err, SHOAL_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_sound, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damage_of_the_last, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damage_of_versions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_rate, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lost_head, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_torn_head, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
