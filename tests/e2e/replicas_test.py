@@ -5,10 +5,8 @@ import json
 import pathlib
 import random
 import re
-import select
 import shutil
 import signal
-import time
 import unittest
 
 import harness
@@ -251,7 +249,7 @@ class AtPeers(harness.Case):
     def put(self, cid, content):
         self.shoal(self.superpeer, "chunk", "put", cid, "--raw", stdin=content)
 
-    def fill(self, client, nid, luck, count=40):
+    def fill(self, client, nid, luck, count=30):
         """Writes chunks of all kinds at each level; returns what is there then: bytes by ID."""
         held, changed = {}, []
         for number in range(count):
@@ -315,14 +313,14 @@ class AtPeers(harness.Case):
         for peer in peers:
             peer.kill()
 
-    def copies(self, owner, held, peers):
-        """Checks what the logs of peers that don't run have of an owner's chunks: each chunk in WANTED of them, and nothing that is not there.
+    def copies(self, owner, held, peers, wanted=WANTED):
+        """Checks what the logs of peers that don't run have of an owner's chunks: each chunk in so many of them, and nothing that is not there.
         Returns by folder how many chunks it has."""
         logs = {peer.folder.name: self.in_log(peer.folder, owner) for peer in peers}
         for cid, content in held.items():
             found = [name for name, chunks in logs.items()
                      if cid in chunks and self.is_content(content, chunks[cid])]
-            self.assertEqual(len(found), WANTED,
+            self.assertEqual(len(found), wanted,
                              f"{cid} of {len(content)} bytes, as it is, only in {found} of {list(logs)}")
         for name, chunks in logs.items():
             self.assertEqual(set(chunks) - set(held), set(), f"{name} has more of {owner}")
@@ -363,6 +361,114 @@ class AtPeers(harness.Case):
         held[counter] = total.to_bytes(8, "little")
         self.stop_all(client, peers)
         self.assertEqual(self.copies(owner.nid, held, peers)["new"], len(held))
+
+    def test_a_backup_stands_still(self):
+        """No write is acknowledged until it is out of the record; later it is there again, as another life."""
+        luck = random.Random(harness.seed())
+        peers = self.start(4)
+        owner, still = peers[0], peers[2]
+        client = self.client()
+        held = self.fill(client, owner.nid, luck, count=15)
+        client.do("level", "replicated")
+        cid = client.do("create", 5, owner.nid)
+        client.do("put", cid, "first")
+        counter = client.do("create", 8, owner.nid)
+        held[counter] = (1).to_bytes(8, "little")
+        client.do("sync")
+        self.stand_still(still.process)
+        client.process.stdin.write(f"put {cid} again\n".encode())
+        client.process.stdin.flush()
+        self.assertEqual(client.answer(), "ok")
+        self.assertEqual(self.state(still.nid), "failed")
+        self.assertGreater(self.zones()["under_replicated"], 0)
+        held[cid] = b"again"
+        still.process.send_signal(signal.SIGCONT)
+        harness.eventually(self, "it is up again", harness.READY_MAX,
+                           lambda: self.state(still.nid) == "up")
+        client.do("put", cid, "third")
+        held[cid] = b"third"
+        self.complete(4)
+        client.do("level", "durable")
+        client.do("add", counter, 1)
+        for peer in peers:
+            peer.kill()
+        self.copies(owner.nid, held, peers)
+
+    def stand_still(self, process):
+        """Returns when each thread stands still, which is a little after the signal."""
+        process.send_signal(signal.SIGSTOP)
+        self.addCleanup(process.send_signal, signal.SIGCONT)
+        harness.eventually(self, "it is stopped", harness.READY_MAX, lambda: all(
+            (task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+            for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir()))
+
+    def test_a_backup_starts_again(self):
+        """On its folder, at once: with what its log has, or without."""
+        luck = random.Random(harness.seed())
+        peers = self.start(4)
+        owner, nid = peers[0], peers[3].nid
+        client = self.client()
+        held = self.fill(client, owner.nid, luck)
+        for has_log in (True, False):
+            client.do("sync")
+            peers[3].kill()
+            if not has_log:
+                (peers[3].folder / "replicas.log").unlink()
+            peers[3] = self.begin_on("peer3").wait_ready()
+            self.assertEqual(peers[3].nid, nid)
+            client.do("level", "replicated")
+            cid = client.do("create", 5, owner.nid)
+            client.do("put", cid, "there")
+            held[cid] = b"there"
+            self.complete(4)
+        self.stop_all(client, peers)
+        self.copies(owner.nid, held, peers)
+
+    def test_too_few(self):
+        one = self.begin_on("one").wait_ready()
+        client = self.client()
+        for level in LEVELS[1:]:
+            client.do("level", level)
+            self.assertRegex(client.ask("create", 5, one.nid), "^SHOAL_ENOBACKUP")
+        client.do("level", "async")
+        cid = client.do("create", 5, one.nid)
+        client.do("put", cid, "alone")
+        other = self.begin_on("other").wait_ready()
+        client.do("level", "replicated")
+
+        def is_created():
+            answer = client.ask("create", 5, one.nid)
+            if not answer.startswith("ok "):
+                self.assertRegex(answer, "^SHOAL_ENOBACKUP")
+            return answer[3:] if answer.startswith("ok ") else None
+
+        second = harness.eventually(self, "one backup is there", harness.READY_MAX, is_created)
+        client.do("put", second, "there")
+        self.assertGreater(self.zones()["under_replicated"], 0)
+        held = {cid: b"alone", second: b"there"}
+        harness.eventually(self, "what was written alone is there, too", harness.READY_MAX,
+                           lambda: client.ask("sync") == "ok")
+        self.stop_all(client, [one, other])
+        self.copies(one.nid, held, [one, other], wanted=1)
+
+    def test_what_moves(self):
+        """The new owner's backups have what moved, and the former one's nothing of it, nor its own changes."""
+        luck = random.Random(harness.seed())
+        peers = self.start(4)
+        one, other = peers[:2]
+        client = self.client()
+        held = self.fill(client, one.nid, luck)
+        own = self.fill(client, other.nid, luck, count=15)
+        self.shoal(self.superpeer, "migrate", one.nid, "--to", other.nid)
+        client.do("level", "replicated")
+        for cid, content in held.items():
+            if len(content) < 4000:
+                held[cid] = f"{cid}-moved".ljust(len(content), "m").encode()[:len(content)]
+                client.do("put", cid, held[cid].decode())
+        self.complete(4)
+        self.stop_all(client, peers)
+        self.copies(other.nid, held | own, peers)
+        self.copies(one.nid, {}, peers)
 
 
 if __name__ == "__main__":
