@@ -174,6 +174,11 @@ static bool foreign_exists(const struct sh_store *store, uint64_t cid)
 }
 
 /* The first own chunk from a local ID on. */
+bool sh_store_has_nid(const struct sh_store *store)
+{
+    return sh_store_nid(store).v != 0;
+}
+
 static bool own_first(const struct sh_store *store, uint64_t lid, uint64_t *lid_out)
 {
     const struct sh_group *group;

@@ -68,6 +68,8 @@ void sh_store_destroy(struct sh_store *store);
 /* Sets the node ID of a store that was created without one. IDs that it gave out before are its
  * local IDs and become those of the node. The same again is allowed, another is not. */
 void sh_store_nid_set(struct sh_store *store, shoal_nid nid);
+/* Whether it was: else the IDs that it has created are without a node's. */
+bool sh_store_has_nid(const struct sh_store *store);
 
 /* IDs in which an earlier life of the node may have created chunks are never handed out again: local
  * IDs begin above base, and stay below end, which the caller has stored for the next life. Before

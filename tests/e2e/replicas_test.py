@@ -1,8 +1,12 @@
 """Peers whose chunks are in a log on their own disk: what is written at each level is there after the peer was killed, and all of it
-after an orderly stop; a log is its node's."""
+after an orderly stop; a log is its node's. And peers whose chunks are in the logs of others: what these have, and what happens
+when one of them fails."""
+import json
+import pathlib
 import random
 import re
 import shutil
+import signal
 import unittest
 
 import harness
@@ -164,7 +168,7 @@ class Replicas(harness.Case):
         cid = self.client().do("create", 5, peer.nid)
         peer.stop()
         other.stop()
-        self.refused_on("data", "start it with replicas 1")
+        self.refused_on("data", "start this peer with replicas")
         shutil.copy(self.folder / "other" / "replicas.log", self.folder / "data" / "replicas.log")
         self.refused_on("data", "is the log of another node", "--replicas", "1")
         (self.folder / "data" / "replicas.log").unlink()
@@ -191,6 +195,280 @@ class Replicas(harness.Case):
                                                "1s").wait_ready()
         self.assertTrue(memory.nid)
         self.refused_on("data", "registry memory", "--replicas", "1")
+
+
+# Zones that a few large chunks fill.
+AT_PEERS = ("--store-bytes-max", "64MiB", "--chunk-bytes-max", "1MiB", "--zone-bytes", "1MiB",
+            "--log-segment-bytes", "256KiB", "--replicas-at", "peers", "--replicas")
+WANTED = 3
+FIRST_BYTES = 16  # of an entry, that `shoal log dump` shows
+
+
+class AtPeers(harness.Case):
+    """A superpeer with a folder, and peers whose replicas are with each other."""
+
+    def setUp(self):
+        super().setUp()
+        self.starts = 0
+        self.superpeer = harness.Node(self, "superpeer", "--roles", "superpeer", "--data-dir",
+                                      self.folder / "superpeer", "--failure-ns", "1s").wait_ready()
+
+    def begin_on(self, folder, *flags):
+        self.starts += 1
+        node = harness.Node(self, f"{folder}-{self.starts}", "--superpeers", self.superpeer.address,
+                            "--data-dir", self.folder / folder, "--failure-ns", "1s", *AT_PEERS, WANTED,
+                            *flags)
+        node.folder = self.folder / folder
+        return node
+
+    def start(self, count):
+        """Peers on folders of their own, of which each has its zones."""
+        peers = [self.begin_on(f"peer{number}").wait_ready() for number in range(count)]
+        self.complete(count)
+        return peers
+
+    def client(self):
+        return harness.Client(self, [self.superpeer.address], 120_000_000_000)
+
+    def zones(self):
+        return self.shoal_json(self.superpeer, "status")["zones"]
+
+    def complete(self, peers):
+        """Waits until each of so many peers has a zone, and all zones have all backups."""
+        def is_complete():
+            zones = self.zones()
+            return zones["all"] >= peers and not zones["under_replicated"]
+
+        harness.eventually(self, "all zones have all backups", harness.READY_MAX, is_complete)
+        self.assertEqual(self.zones()["lost"], 0)
+
+    def state(self, nid):
+        return next(row["state"] for row in self.shoal_json(self.superpeer, "node", "list")["nodes"]
+                    if row["nid"] == nid)
+
+    def put(self, cid, content):
+        self.shoal(self.superpeer, "chunk", "put", cid, "--raw", stdin=content)
+
+    def fill(self, client, nid, luck, count=30):
+        """Writes chunks of all kinds at each level; returns what is there then: bytes by ID."""
+        held, changed = {}, []
+        for number in range(count):
+            client.do("level", LEVELS[number % len(LEVELS)])
+            text = f"{number:07}-first----" + "x" * luck.choice((1, 50, 3000))
+            cid = client.do("create", len(text), nid)
+            if luck.randrange(6):
+                client.do("put", cid, text)
+                held[cid] = text.encode()
+            else:
+                held[cid] = bytes(len(text))
+            changed.append(cid)
+            other = luck.choice(changed)
+            if luck.randrange(4) == 0:
+                client.do("remove", other)
+                changed.remove(other)
+                del held[other]
+            elif luck.randrange(3) == 0:
+                text = f"{number:07}-again----".ljust(len(held[other]), "y")
+                client.do("put", other, text)
+                held[other] = text.encode()
+        counter = client.do("create", 8, nid)
+        for _ in range(10):
+            client.do("add", counter, 7)
+        held[counter] = (70).to_bytes(8, "little")
+        client.do("multi", 300, 16, nid)
+        client.do("multi", 3, 300000, nid)
+        for size in (250000, 800000):
+            cid = client.do("create", size, nid)
+            held[cid] = luck.randbytes(size)
+            self.put(cid, held[cid])
+        client.do("level", "default")
+        return held
+
+    def in_log(self, folder, owner):
+        """What the log of a node that does not run has of an owner's chunks: by ID, the pieces by offset."""
+        chunks = {}
+        info = json.loads(self.run_program("shoal", "log", "info", folder, "--json").text)
+        for zone in (row["zone"] for row in info["zones"] if row["owner"] == owner):
+            rows = self.run_program("shoal", "log", "dump", folder, "--zone", zone, "--json").text
+            for row in map(json.loads, rows.splitlines()):
+                if (row["standing"] == "current" and not row["removal"] and
+                        not row["chunk"].startswith("0:")):
+                    chunks.setdefault(row["chunk"], {})[row.get("offset", 0)] = row
+        return chunks
+
+    def is_content(self, content, pieces):
+        """Whether the entries of a chunk are what it holds, as far as a dump shows that."""
+        end = 0
+        for offset, row in sorted(pieces.items()):
+            part = content[offset:offset + row["size"]]
+            shown = part[:0 if row["zeros"] else FIRST_BYTES].hex()
+            if offset != end or row["first_bytes"] != shown or (row["zeros"] and any(part)):
+                return False
+            end += row["size"]
+        return end == len(content)
+
+    def stop_all(self, client, peers):
+        """Ends the peers at one moment, after all that was written is on disks."""
+        client.do("sync")
+        for peer in peers:
+            peer.kill()
+
+    def copies(self, owner, held, peers, wanted=WANTED):
+        """Checks what the logs of peers that don't run have of an owner's chunks: each chunk in so many of them, and nothing that is not there.
+        Returns by folder how many chunks it has."""
+        logs = {peer.folder.name: self.in_log(peer.folder, owner) for peer in peers}
+        for cid, content in held.items():
+            found = [name for name, chunks in logs.items()
+                     if cid in chunks and self.is_content(content, chunks[cid])]
+            self.assertEqual(len(found), wanted,
+                             f"{cid} of {len(content)} bytes, as it is, only in {found} of {list(logs)}")
+        for name, chunks in logs.items():
+            self.assertEqual(set(chunks) - set(held), set(), f"{name} has more of {owner}")
+        return {name: len(chunks) for name, chunks in logs.items()}
+
+    def test_each_backup_has_all(self):
+        luck = random.Random(harness.seed())
+        peers = self.start(5)
+        client = self.client()
+        held = {peer.nid: self.fill(client, peer.nid, luck) for peer in peers[:2]}
+        self.complete(5)
+        self.stop_all(client, peers)
+        for nid, chunks in held.items():
+            found = self.copies(nid, chunks, peers)
+            self.assertEqual(sum(found.values()), WANTED * len(chunks))
+
+    def test_a_backup_is_killed(self):
+        """While a client writes; then a new one takes its place."""
+        luck = random.Random(harness.seed())
+        peers = self.start(4)
+        owner = peers[0]
+        client = self.client()
+        held = self.fill(client, owner.nid, luck)
+        client.do("level", "replicated")
+        counter = client.do("create", 8, owner.nid)
+        total = 0
+        peers[1].kill()
+        for condition in (lambda: self.state(peers[1].nid) == "failed",
+                          lambda: self.zones()["under_replicated"]):
+            while not condition():
+                total += 1
+                self.assertEqual(int(client.do("add", counter, 1)), total)
+        new = self.begin_on("new")
+        peers[1] = new.wait_ready()
+        while self.zones()["under_replicated"]:
+            total += 1
+            self.assertEqual(int(client.do("add", counter, 1)), total)
+        held[counter] = total.to_bytes(8, "little")
+        self.stop_all(client, peers)
+        self.assertEqual(self.copies(owner.nid, held, peers)["new"], len(held))
+
+    def test_a_backup_stands_still(self):
+        """No write is acknowledged until it is out of the record; later it is there again, as another life."""
+        luck = random.Random(harness.seed())
+        peers = self.start(4)
+        owner, still = peers[0], peers[2]
+        client = self.client()
+        held = self.fill(client, owner.nid, luck, count=15)
+        client.do("level", "replicated")
+        cid = client.do("create", 5, owner.nid)
+        client.do("put", cid, "first")
+        counter = client.do("create", 8, owner.nid)
+        held[counter] = (1).to_bytes(8, "little")
+        client.do("sync")
+        self.stand_still(still.process)
+        client.process.stdin.write(f"put {cid} again\n".encode())
+        client.process.stdin.flush()
+        self.assertEqual(client.answer(), "ok")
+        self.assertEqual(self.state(still.nid), "failed")
+        self.assertGreater(self.zones()["under_replicated"], 0)
+        held[cid] = b"again"
+        still.process.send_signal(signal.SIGCONT)
+        harness.eventually(self, "it is up again", harness.READY_MAX,
+                           lambda: self.state(still.nid) == "up")
+        client.do("put", cid, "third")
+        held[cid] = b"third"
+        self.complete(4)
+        client.do("level", "durable")
+        client.do("add", counter, 1)
+        for peer in peers:
+            peer.kill()
+        self.copies(owner.nid, held, peers)
+
+    def stand_still(self, process):
+        """Returns when each thread stands still, which is a little after the signal."""
+        process.send_signal(signal.SIGSTOP)
+        self.addCleanup(process.send_signal, signal.SIGCONT)
+        harness.eventually(self, "it is stopped", harness.READY_MAX, lambda: all(
+            (task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+            for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir()))
+
+    def test_a_backup_starts_again(self):
+        """On its folder, at once: with what its log has, or without."""
+        luck = random.Random(harness.seed())
+        peers = self.start(4)
+        owner, nid = peers[0], peers[3].nid
+        client = self.client()
+        held = self.fill(client, owner.nid, luck)
+        for has_log in (True, False):
+            client.do("sync")
+            peers[3].kill()
+            if not has_log:
+                (peers[3].folder / "replicas.log").unlink()
+            peers[3] = self.begin_on("peer3").wait_ready()
+            self.assertEqual(peers[3].nid, nid)
+            client.do("level", "replicated")
+            cid = client.do("create", 5, owner.nid)
+            client.do("put", cid, "there")
+            held[cid] = b"there"
+            self.complete(4)
+        self.stop_all(client, peers)
+        self.copies(owner.nid, held, peers)
+
+    def test_too_few(self):
+        one = self.begin_on("one").wait_ready()
+        client = self.client()
+        for level in LEVELS[1:]:
+            client.do("level", level)
+            self.assertRegex(client.ask("create", 5, one.nid), "^SHOAL_ENOBACKUP")
+        client.do("level", "async")
+        cid = client.do("create", 5, one.nid)
+        client.do("put", cid, "alone")
+        other = self.begin_on("other").wait_ready()
+        client.do("level", "replicated")
+
+        def is_created():
+            answer = client.ask("create", 5, one.nid)
+            if not answer.startswith("ok "):
+                self.assertRegex(answer, "^SHOAL_ENOBACKUP")
+            return answer[3:] if answer.startswith("ok ") else None
+
+        second = harness.eventually(self, "one backup is there", harness.READY_MAX, is_created)
+        client.do("put", second, "there")
+        self.assertGreater(self.zones()["under_replicated"], 0)
+        held = {cid: b"alone", second: b"there"}
+        harness.eventually(self, "what was written alone is there, too", harness.READY_MAX,
+                           lambda: client.ask("sync") == "ok")
+        self.stop_all(client, [one, other])
+        self.copies(one.nid, held, [one, other], wanted=1)
+
+    def test_what_moves(self):
+        """The new owner's backups have what moved, and the former one's nothing of it, nor its own changes."""
+        luck = random.Random(harness.seed())
+        peers = self.start(4)
+        one, other = peers[:2]
+        client = self.client()
+        held = self.fill(client, one.nid, luck)
+        own = self.fill(client, other.nid, luck, count=15)
+        self.shoal(self.superpeer, "migrate", one.nid, "--to", other.nid)
+        client.do("level", "replicated")
+        for cid, content in held.items():
+            if len(content) < 4000:
+                held[cid] = f"{cid}-moved".ljust(len(content), "m").encode()[:len(content)]
+                client.do("put", cid, held[cid].decode())
+        self.complete(4)
+        self.stop_all(client, peers)
+        self.copies(other.nid, held | own, peers)
+        self.copies(one.nid, {}, peers)
 
 
 if __name__ == "__main__":
