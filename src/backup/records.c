@@ -171,7 +171,9 @@ static void on_answer(struct sh_zone_op *op, enum shoal_err err,
     if (err == SHOAL_ESTOPPED)
         return;
     if (err == SHOAL_EFENCED) {
-        sh_backup_fail(backup, err);
+        /* The superpeers do not see this life as up: it serves nobody then, and nothing is acknowledged. It may return, or
+         * finds one day that its zones are another owner's. */
+        zone->op_again_ns = backup->now_ns + LOOK_NS;
     } else if (asked->kind == SH_RECORD_REMOVE) {
         zone->is_removed = !err || err == SHOAL_ENONAME;
         if (zone->is_removed) {

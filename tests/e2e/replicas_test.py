@@ -388,8 +388,8 @@ class AtPeers(harness.Case):
         client.do("put", cid, "third")
         held[cid] = b"third"
         self.complete(4)
-        client.do("level", "durable")
         client.do("add", counter, 1)
+        client.do("sync")
         for peer in peers:
             peer.kill()
         self.copies(owner.nid, held, peers)
