@@ -44,6 +44,8 @@ struct sh_backup_cluster {
     uint64_t disk;             /* ID of the own disk; 0: the node has none that could be a backup */
     uint8_t replicas;          /* wanted for each zone, 1 to SH_ZONE_BACKUPS_MAX */
     unsigned placement;        /* flags (placement.h) */
+    bool has_copysets;         /* new zones go to sets of nodes (copysets.h) */
+    uint16_t scatter;          /* with how many others a node shares sets, at least */
     unsigned domains;          /* which ones count (candidate.h) */
     uint8_t reserve_percent;   /* of each disk, which no zone gets */
     unsigned copies_max;       /* zones that get another backup at a time; 0: 2 */

@@ -7,6 +7,7 @@
 #include "backup/backlog.h"
 #include "backup/backup.h"
 #include "backup/candidate.h"
+#include "backup/copysets.h"
 #include "backup/replication.h"
 #include "base/lock.h"
 #include "cluster/zones.h"
@@ -207,6 +208,8 @@ struct sh_space_call {
 struct sh_backup_peers {
     struct sh_backup_peer *all;      /* by ID */
     struct sh_candidate *candidates; /* as many */
+    struct sh_copysets copysets;     /* of these, where they are wanted; in that memory */
+    void *copysets_memory;
     size_t count, room;
     bool has_view;
     uint64_t due_ns;

@@ -26,6 +26,24 @@ struct sh_backup_peer *sh_backup_peer_find(struct sh_backup *backup, shoal_nid n
     return low < peers->count && peers->all[low].nid.v == nid.v ? &peers->all[low] : NULL;
 }
 
+/* Computes the sets of these nodes; *memory_out NULL: there are none. */
+static enum shoal_err copysets_make(const struct sh_backup *backup,
+                                    const struct sh_candidate *nodes, size_t count,
+                                    struct sh_copysets *sets_out, void **memory_out)
+{
+    const struct sh_backup_cluster *cluster = &backup->config.cluster;
+    const struct sh_copysets_config config = {
+        .replicas = cluster->replicas, .scatter = cluster->scatter, .domains = cluster->domains};
+    *memory_out = NULL;
+    if (!cluster->has_copysets || cluster->replicas < 2 || !count)
+        return SHOAL_OK;
+    *memory_out = malloc(sh_copysets_bytes(&config, count));
+    if (!*memory_out)
+        return SHOAL_ENOMEM;
+    sh_copysets_compute(&config, nodes, count, *memory_out, sets_out);
+    return SHOAL_OK;
+}
+
 enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *view)
 {
     struct sh_backup_peers *peers = &backup->peers;
@@ -37,7 +55,14 @@ enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *vi
         free(candidates);
         return SHOAL_ENOMEM;
     }
+    struct sh_copysets copysets;
+    void *copysets_memory;
     size_t count = sh_candidates_from_view(view, candidates, view->count);
+    if (copysets_make(backup, candidates, count, &copysets, &copysets_memory)) {
+        free(all);
+        free(candidates);
+        return SHOAL_ENOMEM;
+    }
     for (size_t i = 0; i < count; i++) {
         const struct sh_node *node = sh_view_find(view, candidates[i].nid);
         const struct sh_backup_peer *before = sh_backup_peer_find(backup, node->nid);
@@ -52,8 +77,12 @@ enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *vi
     }
     free(peers->all);
     free(peers->candidates);
+    free(peers->copysets_memory);
     peers->all = all;
     peers->candidates = candidates;
+    peers->copysets_memory = copysets_memory;
+    if (copysets_memory)
+        peers->copysets = copysets;
     peers->count = count;
     peers->has_view = true;
     peers->due_ns = 0;
@@ -70,6 +99,7 @@ void sh_backup_peers_end(struct sh_backup *backup)
     }
     free(peers->all);
     free(peers->candidates);
+    free(peers->copysets_memory);
 }
 
 /* --- Room -------------------------------------------------------------------------------------- */
@@ -222,6 +252,8 @@ unsigned sh_backup_choose(struct sh_own_zone *zone, unsigned wanted, uint64_t no
         .random = cluster->random,
         .kept = kept,
     };
+    if (backup->peers.copysets_memory && request.wanted == cluster->replicas)
+        request.copysets = &backup->peers.copysets;
     for (unsigned i = 0; i < SH_SINKS_MAX && request.kept_count < request.wanted; i++) {
         const struct sh_sink *sink = &zone->sinks[i];
         if (sh_sink_is_node(sink) && sh_sink_is_well(sink))

@@ -142,6 +142,8 @@ static enum shoal_err backup_create(const struct sh_logs_config *config, struct 
                                                     .random = config->env.random,
                                                     .replicas = (uint8_t)options->replicas,
                                                     .placement = SH_PLACEMENT_DISJOINT,
+                                                    .has_copysets = options->copysets,
+                                                    .scatter = (uint16_t)options->scatter_width,
                                                     .domains = SH_DOMAIN_ALL,
                                                     .reserve_percent = DISK_RESERVE_PERCENT};
     return sh_backup_create(&backed, backup_out);

@@ -170,11 +170,11 @@ class Identity(Rig):
     def test_the_view_says_where_a_peer_is(self):
         superpeer = self.start()
         bare = self.peer("bare", superpeer, "--rack", "r2")
-        peer = self.on("data", superpeer, "--rack", "r1", "--machine", "m1")
+        peer = self.on("data", superpeer, "--rack", "r1", "--machine", "m1", "--replicas", "1")
         nid = peer.nid
         for node in superpeer, peer:
             self.assertEqual(self.traits(node, nid), (True, "m1", "r1", ""))
-            # Without a folder there is nowhere to keep replicas.
+            # Without a log there is nowhere to keep replicas.
             self.assertEqual(self.traits(node, bare.nid), (False, "", "r2", ""))
         self.assertEqual(self.traits(superpeer, superpeer.nid), (None, None, None, None))
         text = self.shoal(bare, "node", "list").text
@@ -183,7 +183,7 @@ class Identity(Rig):
         # A peer that is started again says what holds from then on.
         peer.kill()
         peer = self.on("data", superpeer, "--rack", "r3", "--network-switch", "s1",
-                       "--keeps-replicas=false")
+                       "--replicas", "1", "--keeps-replicas=false")
         self.assertEqual(peer.nid, nid)
         self.assertEqual(self.traits(superpeer, nid), (False, "", "r3", "s1"))
         # It is in the registry, which the superpeer reads from its disk.
