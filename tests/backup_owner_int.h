@@ -521,8 +521,9 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
                                    struct sh_world_node (*backup_node)(struct owner *owner,
                                                                        unsigned i))
 {
-    bool has_home = owner->has_home;
+    bool has_home = owner->has_home, has_copysets = owner->config.cluster.has_copysets;
     memset(owner, 0, sizeof *owner);
+    owner->config.cluster.has_copysets = has_copysets;
     owner->backup_node = backup_node;
     owner->has_home = has_home;
     owner->config.cluster.replicas = replicas;

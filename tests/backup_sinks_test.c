@@ -37,6 +37,27 @@ static void writes_reach_all_backups(void **state)
     owner_close(&owner);
 }
 
+/* Of six nodes, the owner among them, one set of three does not have it: all zones go there. */
+static void zones_go_to_copysets(void **state)
+{
+    (void)state;
+    struct sh_zone_state zone;
+    unsigned zones = 0;
+    owner.config.cluster.has_copysets = true;
+    owner_open(&owner, &calm, 5, 5, 3);
+    owner.config.cluster.has_copysets = false; /* of the next owner */
+    write_for(600 * FAKE_MS);
+    owner_settle(&owner);
+    for (uint64_t from = 0; sh_backup_zone_state(owner.backup, from, &zone);
+         from = zone.number + 1, zones++) {
+        assert_int_equal(zone.count, 3);
+        for (unsigned i = 0; i < zone.count; i++)
+            assert_in_range(zone.backups[i].nid.v, FAKE_OWNER + 3, FAKE_OWNER + 5);
+    }
+    assert_true(zones > 3);
+    owner_close(&owner);
+}
+
 /* A backup's process is gone, and the view says so, or does not yet. */
 static void backup_fail(unsigned i, bool is_seen)
 {
@@ -295,6 +316,7 @@ int main(void)
     test_logs_set();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_reach_all_backups),
+        cmocka_unit_test(zones_go_to_copysets),
         cmocka_unit_test(a_failed_backup_is_replaced),
         cmocka_unit_test(a_lost_connection_goes_on),
         cmocka_unit_test(a_backup_that_starts_again_goes_on),
