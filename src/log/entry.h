@@ -25,6 +25,7 @@
 #define SH_LOG_ENTRY_H
 
 #include "base/bytes.h"
+#include "log/replog.h"
 #include "shoal/err.h"
 
 #define SH_REPLOG_ENTRY_HEAD_MAX 39
@@ -33,11 +34,6 @@
 #define SH_REPLOG_NUMBER_MAX ((UINT32_C(1) << 31) - 1)
 #define SH_REPLOG_EON (1u << 15) /* the bit of an epoch */
 #define SH_REPLOG_EPOCH_NUMBER_MAX UINT32_C(0xffff)
-
-/* What came of a request, kept for a while so that the request is not done again (docs/backup.md): the creator 0, this local ID, the
- * version 0 of epoch 0, and up to so many bytes, which mean nothing to the log. */
-#define SH_REPLOG_COMPLETION_ID (UINT64_C(1) << 47)
-#define SH_REPLOG_COMPLETION_MAX 64
 
 /* Which write of a chunk it is: a number, 0 to SH_REPLOG_NUMBER_MAX, within an epoch of the zone. Epochs count to 2^15 - 1; the highest
  * bit is the eon, which changes when they are used up. Writes have epochs from 1 on, and numbers up to SH_REPLOG_EPOCH_NUMBER_MAX; epoch 0 is

@@ -21,13 +21,13 @@
 
 #include "base/bytes.h"
 #include "env/env.h"
-#include "log/entry.h"
 #include "shoal/err.h"
 
 struct sh_replog;
 struct sh_replog_zone;
 
-/* Completion records: for how long they count, and who knows more of them. */
+/* Completion records: what came of requests, kept for a while so that these are not done again (docs/backup.md). An entry with a creator
+ * and local ID of its own, without a version, of bytes that mean nothing to the log. Here: for how long they count, and who knows more. */
 struct sh_replog_completions {
     uint32_t seconds; /* by the log's clock; 0: SH_REPLOG_COMPLETION_SECONDS */
     /* One is appended, to a zone of that owner. NULL: nobody is told. Called within sh_replog_append. */
@@ -37,6 +37,8 @@ struct sh_replog_completions {
     void *arg;
 };
 #define SH_REPLOG_COMPLETION_SECONDS 240u
+#define SH_REPLOG_COMPLETION_MAX 64                 /* bytes of one */
+#define SH_REPLOG_COMPLETION_ID (UINT64_C(1) << 47) /* its local ID; its creator is 0 */
 
 struct sh_replog_config {
     struct sh_disk *disk; /* borrowed; where it is direct, all that is written is aligned */
