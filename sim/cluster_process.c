@@ -332,7 +332,7 @@ bool cw_has_traits(const struct cw_host *host, const struct sh_traits *traits)
 {
     const struct sh_options *options = &host->process->options;
     SH_ASSERT(host->kind == CW_PEER);
-    return traits->keeps_replicas == options->keeps_replicas &&
+    return traits->keeps_replicas == (options->keeps_replicas && options->replicas) &&
            strcmp(traits->domains[SH_DOMAIN_MACHINE], options->machine) == 0 &&
            strcmp(traits->domains[SH_DOMAIN_RACK], options->rack) == 0 &&
            strcmp(traits->domains[SH_DOMAIN_SWITCH], options->network_switch) == 0;
