@@ -491,6 +491,8 @@ uint64_t sh_backup_due_ns(const struct sh_backup *backup)
         return due_ns;
     if (backup->log)
         due_ns = sh_replog_due_ns(backup->log);
+    if (atomic_load(&backup->trouble))
+        return due_ns; /* nothing else goes on */
     if (backup->zone_again_ns)
         due_ns = sooner(due_ns, backup->zone_again_ns);
     if (!sh_backup_is_clustered(backup))
