@@ -110,9 +110,9 @@ static void crash(void *arg, struct sh_world *world, unsigned node)
     (void)node;
     sh_replog_close(backup->log);
     sh_keeper_destroy(backup->keeper);
-    sh_msg_destroy(backup->fake->msg);
     backup->log = NULL;
-    backup->keeper = NULL;
+    backup->keeper = NULL; /* msg tells of its connections yet */
+    sh_msg_destroy(backup->fake->msg);
     backup->fake->msg = NULL;
 }
 
