@@ -204,7 +204,7 @@ static void test_acks(void **state)
     assert_false(sh_replication_ack_get(&r, &read));
 }
 
-static const uint8_t image[40] = "forty bytes";
+static const uint8_t image[128] = "some bytes";
 
 /* One of each kind, and what its head takes. */
 static const struct {
