@@ -1,6 +1,5 @@
 /* Durable stores in a process, through libshoal, on the real disk: found again after they were closed, and after the process
  * was killed; refused where they are in use, another node's, or damaged. */
-#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -13,34 +12,12 @@
 
 #include <cmocka.h>
 
+#include "base/folder_test.h"
 #include "base/random_test.h"
 #include "log/replog.h"
 #include "shoal/shoal.h"
 
 #define LOG "replicas.log"
-
-static char folder[64];
-
-static int setup(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/shoal-durable-XXXXXX");
-    return !mkdtemp(folder);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char path[512];
-    DIR *listed = opendir(folder);
-    for (const struct dirent *entry; listed && (entry = readdir(listed));) {
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        (void)unlink(path);
-    }
-    if (listed)
-        closedir(listed);
-    return rmdir(folder);
-}
 
 static enum shoal_err try_open(shoal **store_out, uint64_t store_bytes_max)
 {
@@ -488,16 +465,16 @@ static void test_closed_in_flight(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_found_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_many, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_async, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_in_use, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_too_small, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_async_level, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_closed_in_flight, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_found_again, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_many, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_killed, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_threads, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_async, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_in_use, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_not_ours, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_too_small, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_async_level, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_closed_in_flight, folder_make, folder_remove),
         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,5 @@
 /* Names of a durable store in a process, through libshoal: found again when it is opened again, by whichever call
  * they were set. */
-#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/folder_test.h"
 #include "base/random_test.h"
 #include "env/env.h"
 #include "journal/journal.h"
@@ -20,35 +20,7 @@
 
 #define WAIT_NS UINT64_C(60000000000)
 
-static char folder[64];
-
 static const shoal_cid first = {UINT64_C(1) << 48 | 1}, second = {UINT64_C(1) << 48 | 2};
-
-static int setup(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/shoal-names-XXXXXX");
-    return !mkdtemp(folder);
-}
-
-static void folder_empty(void)
-{
-    char path[512];
-    DIR *listed = opendir(folder);
-    for (const struct dirent *entry; listed && (entry = readdir(listed));) {
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        (void)unlink(path);
-    }
-    if (listed)
-        closedir(listed);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    folder_empty();
-    return rmdir(folder);
-}
 
 static enum shoal_err try_open(shoal **store_out)
 {
@@ -413,15 +385,15 @@ static void test_not_ours(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_found_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_async, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_chain, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_closed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_wait, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_dumps, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_found_again, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_async, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_chain, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_closed, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_threads, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_wait, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_dumps, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_damaged, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_not_ours, folder_make, folder_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

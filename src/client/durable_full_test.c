@@ -1,5 +1,4 @@
 /* A durable store takes chunks of any size until its memory is full, not its log. */
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,32 +8,10 @@
 
 #include <cmocka.h>
 
+#include "base/folder_test.h"
 #include "client/client_int.h"
 
 #define AT_ONCE 256u
-
-static char folder[64];
-
-static int setup(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/shoal-full-XXXXXX");
-    return !mkdtemp(folder);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char path[512];
-    DIR *listed = opendir(folder);
-    for (const struct dirent *entry; listed && (entry = readdir(listed));) {
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        (void)unlink(path);
-    }
-    if (listed)
-        closedir(listed);
-    return rmdir(folder);
-}
 
 static void assert_fills(uint32_t size)
 {
@@ -74,9 +51,9 @@ static void test_small(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_empty, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_tiny, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_small, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_empty, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_tiny, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_small, folder_make, folder_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

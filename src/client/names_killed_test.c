@@ -1,6 +1,5 @@
 /* A process that sets names in a store of its own is killed, again and again, while its journal is small and so
  * takes one snapshot after the other: all that was acknowledged is found, in order. */
-#include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/folder_test.h"
 #include "base/random_test.h"
 #include "client/client_int.h"
 #include "client/names_durable_int.h"
@@ -20,29 +20,6 @@
 #define NAMES 50u
 #define CALLS 16u /* under way at a time */
 #define ROUNDS 6u
-
-static char folder[64];
-
-static int setup(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/shoal-names-XXXXXX");
-    return !mkdtemp(folder);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char path[512];
-    DIR *listed = opendir(folder);
-    for (const struct dirent *entry; listed && (entry = readdir(listed));) {
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        (void)unlink(path);
-    }
-    if (listed)
-        closedir(listed);
-    return rmdir(folder);
-}
 
 static enum shoal_err try_open(shoal **store_out)
 {
@@ -220,8 +197,8 @@ static void test_snapshots(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_killed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_snapshots, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_killed, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_snapshots, folder_make, folder_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
