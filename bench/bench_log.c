@@ -207,7 +207,7 @@ static void load_bars(const struct log_bench *log, const struct sh_bench_medians
                   DISK_MIN, true);
 }
 
-/* What a run took, of what its file has. */
+/* Judges how many bytes of log the run held for one byte of memory. */
 static void memory_bar(const struct log_bench *log, const struct sh_bench_medians *medians)
 {
     double memory = sh_bench_figure_get(&medians->figures, "memory_bytes");

@@ -19,7 +19,7 @@ SHOAL_NODISCARD enum shoal_err sh_kv_run(void *arg, const struct sh_bench_flags 
                                          enum sh_placement placement,
                                          struct sh_bench_result *result_out);
 
-/* What had been done when the measured part began. */
+/* The servers' counts and the client's time when the measured part began. */
 struct sh_kv_costs {
     struct sh_kv_counts counts[SH_KV_SERVERS_MAX];
     uint64_t client_ns;

@@ -29,7 +29,7 @@ struct bare {
     enum sh_rounds_level level;
 };
 
-/* What is measured beside each other, and where each is in the medians. */
+/* The systems that the run measures side by side, and where each is in the medians. */
 struct levels_run {
     struct sh_kv_shape shapes[LEVELS];
     struct bare bare;

@@ -20,7 +20,7 @@ struct sh_kv_servers {
     char folder[128]; /* "": none */
 };
 
-/* What a process has done so far. */
+/* Counts of a server's process since its start. */
 struct sh_kv_counts {
     uint64_t nid;             /* of its peer, or else of its superpeer */
     uint64_t messages, bytes; /* in and out, of its peer */

@@ -122,7 +122,6 @@ static void replica_serve(struct server *server, int owner)
     }
 }
 
-/* Hands a round to the replicas. */
 static bool round_send(struct server *server, const int *replicas, uint32_t updates)
 {
     const struct sh_rounds_shape *shape = &server->base->shape;

@@ -38,7 +38,7 @@ static bool take_turn(struct slow *slow)
     return true;
 }
 
-/* Hands over what is due. What the disk below does not take now keeps its turn. */
+/* Hands over what is due. An operation that the disk below refuses keeps its turn. */
 static void held_release(struct slow *slow)
 {
     while (slow->count > 0) {

@@ -55,7 +55,7 @@ struct sh_backlog_entry {
     uint32_t size;          /* of the image, the piece or the zeros */
     uint32_t total;         /* of all pieces together */
     const uint8_t *at;      /* of an image or a piece; read: until the next read or take */
-    /* What came of the request that the write is of (completion.h), with its last piece; 0 bytes: of none. */
+    /* The completion record of the request that made the write (completion.h), with its last piece; 0 bytes: no request did. */
     uint8_t completion_size;
     uint8_t completion[SH_COMPLETION_BYTES_MAX];
 };

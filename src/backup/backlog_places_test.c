@@ -84,7 +84,7 @@ static void assert_end(struct sh_backlog_cursor *cursor)
     assert_false(sh_backlog_read(cursor, &entry, &number, scratch));
 }
 
-/* What was not taken is read again, and nothing else. */
+/* A cursor that goes back reads again the entries that it did not take, and no others. */
 static void a_cursor_goes_back(void **state)
 {
     (void)state;
@@ -167,7 +167,7 @@ static void others_see_no_chunk(void **state)
                     entry.local_id == SH_BACKLOG_NO_CHUNK && !entry.size);
     }
     assert_end(&other);
-    /* What comes behind for the one is not kept for the other. */
+    /* The backlog does not keep later entries of the first cursor for the other. */
     assert_true(sh_backlog_take_to(&one, 4, 3, &gave));
     assert_true(sh_backlog_take_to(&other, 4, 0, &gave) && gave);
     assert_int_equal(sh_backlog_pending(&other), 0);

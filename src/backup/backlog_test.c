@@ -114,7 +114,7 @@ static bool read_one(struct model *model, unsigned cursor)
     return true;
 }
 
-/* What came of a request, of any bytes. */
+/* Gives the entry a completion record of random bytes. */
 static void completion_draw(struct sh_backlog_entry *entry, uint64_t *seed)
 {
     entry->completion_size = (uint8_t)(1 + test_draw(seed) % SH_COMPLETION_BYTES_MAX);
@@ -326,7 +326,7 @@ static void test_pool_refused(void **state)
     assert_int_equal(sh_backlog_pool_left(model.pool), 3);
     sh_backlog_hold_abandon(&other);
     assert_int_equal(sh_backlog_pool_left(model.pool), 4);
-    /* What is admitted stays, and is recorded where it belongs. */
+    /* An admitted write keeps its room, and the backlog records it in its place. */
     const struct sh_backlog_entry entry = {.local_id = 1,
                                            .creator = 1,
                                            .kind = SH_BACKLOG_IMAGE,

@@ -99,7 +99,7 @@ void sh_backup_begin(struct sh_backup *backup);
 SHOAL_NODISCARD enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *view);
 /* Takes no more part in it, and backs nothing up: before msg is destroyed, where the backup is after it. */
 void sh_backup_leave(struct sh_backup *backup);
-/* What msg says of a connection. */
+/* msg tells of a connection. */
 void sh_backup_link_event(struct sh_backup *backup, const struct sh_msg_event *event);
 
 /* --- Zones that were found at the start -------------------------------------------------------- */

@@ -32,7 +32,7 @@ size_t sh_completion_put(const struct sh_completion *completion, uint8_t *into);
 /* False: it is none. */
 bool sh_completion_get(struct sh_bytes bytes, struct sh_completion *completion_out);
 
-/* What clients have acknowledged, as far as is known: for the cleaners of logs, which keep a record that nobody asks for only where that
+/* The requests that clients have acknowledged, as far as is known: for the cleaners of logs, which keep a record that nobody asks for only where that
  * is not known (struct sh_replog_completions). 128 KiB. One thread at a time. */
 struct sh_acknowledged;
 /* ENOMEM. */

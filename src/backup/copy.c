@@ -3,7 +3,7 @@
  *   CLAIMS ──► CHUNKS ──► SETTLES ──────────────────► JOINS ──► (in the record: over)
  *                          all of it is on its disk    acknowledgements wait for it, too
  *
- * What changes meanwhile comes with the stream, before or after the chunk is retold: in the order in which it happened, since
+ * A chunk's changes meanwhile come with the stream, before or after the chunk is retold: in the order in which it happened, since
  * retelling is a write of the chunk as any other. */
 #include "backup/backup_int.h"
 #include "base/assert.h"

@@ -89,7 +89,7 @@ static enum shoal_err owner_get(struct sh_keeper *keeper, shoal_nid nid,
 
 /* --- Who may ----------------------------------------------------------------------------------- */
 
-/* What a request says of its sender and its zone. */
+/* The sender and the zone that a request names. */
 struct claim {
     uint64_t zone, life;
     uint32_t incarnation;
@@ -306,7 +306,7 @@ static enum shoal_err open_again(struct sh_keeper *keeper, struct sh_kept *kept,
 {
     bool is_same = kept->owner == claim->owner && kept->life == claim->life;
     uint64_t number = sh_replog_next(kept->log);
-    /* What an earlier life sent of a chunk in pieces is not part of this one's stream. */
+    /* Pieces of a chunk that an earlier life sent are not part of this life's stream. */
     uint32_t part = is_same ? kept->part : 0;
     if (open->flags & SH_REPLICATION_ANEW) {
         bool is_repeated = kept->began == open->first && number == open->first && !kept->part;

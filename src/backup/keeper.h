@@ -28,7 +28,7 @@
 
 struct sh_keeper;
 
-/* What the node's view says of a life of a node. */
+/* The state of a life of a node in this node's view. */
 enum sh_keeper_life {
     SH_KEEPER_LIFE_UNKNOWN, /* nothing: it may be a new one, or this node has no view that has its own life yet */
     SH_KEEPER_LIFE_UP,   /* the node's, and up */
@@ -63,7 +63,7 @@ void sh_keeper_destroy(struct sh_keeper *keeper);
 bool sh_keeper_durable(struct sh_keeper *keeper, struct sh_replog_zone *zone, uint64_t sequence);
 /* Takes an event of msg's on_event. */
 void sh_keeper_link_event(struct sh_keeper *keeper, const struct sh_msg_event *event);
-/* What life_of says has changed: streams of lives that are over end. */
+/* life_of's answers have changed: the keeper ends the streams of lives that are over. */
 void sh_keeper_view_changed(struct sh_keeper *keeper);
 
 /* Sends ACKs, and asks for streams again; after the log's step and msg's. */

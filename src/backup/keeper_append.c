@@ -28,7 +28,7 @@ void sh_kept_lose(struct sh_keeper *keeper, struct sh_kept *kept, enum shoal_err
     sh_kept_ack(keeper, kept, SH_KEPT_ACK_NOW);
 }
 
-/* What the owner sends can't be what it wrote. It may send it again, from what it has; but twice the same is no accident. */
+/* The owner's message can't be as the owner wrote it. The owner may send it again; but twice the same is no accident. */
 static void malformed(struct sh_keeper *keeper, struct sh_kept *kept, shoal_nid from)
 {
     uint64_t now_ns = sh_now(&keeper->config.clock);
@@ -179,8 +179,8 @@ static enum shoal_err pair_take(struct sh_kept *kept, const struct pair *pair)
     return sh_replog_append(kept->log, &write);
 }
 
-/* Takes the entries of a message that begins at that place, which is not beyond the one that is expected. What lies before that is
- * passed over. The error is the log's, with which the entry that is expected now was not taken; EPROTO: it is none. */
+/* Takes the entries of a message that begins at that place, which is not beyond the one that is expected. The keeper passes over entries
+ * before that. The error is the log's, with which the entry that is expected now was not taken; EPROTO: it is none. */
 static enum shoal_err entries_take(struct sh_keeper *keeper, struct sh_kept *kept,
                                    struct sh_reader *r, uint64_t number, uint32_t part)
 {
@@ -212,7 +212,7 @@ static enum shoal_err entries_take(struct sh_keeper *keeper, struct sh_kept *kep
 
 /* --- APPEND ------------------------------------------------------------------------------------ */
 
-/* What came was taken, or not all of it. */
+/* Handles an APPEND that the keeper took in part, or not at all. */
 static void settle(struct sh_keeper *keeper, struct sh_kept *kept, shoal_nid from,
                    enum shoal_err err, bool has_taken)
 {

@@ -1,4 +1,4 @@
-/* What the keeper's cases share: a rig for each, what its owners send, and what the replica has in the end. */
+/* Shared by the keeper's cases: a rig for each, the messages of its owners, and the replica's chunks in the end. */
 #ifndef SH_BACKUP_KEEPER_CASE_TEST_H
 #define SH_BACKUP_KEEPER_CASE_TEST_H
 
@@ -126,7 +126,7 @@ CASE struct sh_keeper_status status(void)
     return now;
 }
 
-/* What a zone's replica has, chunk by chunk, after the backup's process has ended. */
+/* A zone's replica, chunk by chunk, after the backup's process has ended. */
 struct found {
     bool is_over;
     enum shoal_err err;

@@ -181,7 +181,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             break;
         rig_settle(&rig);
     }
-    /* What is being dropped is answered when it has been; what was asked of a process that has ended, when its connection is. */
+    /* The keeper answers for a replica once it has dropped it; a request to a process that has ended fails with its connection. */
     rig.is_stalled = false;
     rig_pass(&rig, 1000 * RIG_MS);
     for (unsigned i = 0; i < asked; i++)

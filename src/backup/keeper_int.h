@@ -1,4 +1,4 @@
-/* What the files of the keeper share. */
+/* Shared by the files of the keeper. */
 #ifndef SH_BACKUP_KEEPER_INT_H
 #define SH_BACKUP_KEEPER_INT_H
 
@@ -86,7 +86,7 @@ struct sh_keeper {
     struct sh_kept *full;
     uint64_t warned_ns; /* when a malformed message was logged last */
     bool has_failed;    /* the log is out of service, and streams are lost */
-    /* What SPACE was told last. */
+    /* The last SPACE that the keeper told: when, and the free bytes. */
     uint64_t space_ns, disk_free;
     struct sh_keeper_status status;
 };

@@ -181,7 +181,7 @@ static void entry_put(struct model *model, const struct sent_entry *sent)
     sh_replication_entry_put(&model->append.w, &entry);
 }
 
-/* What these entries take in a message. */
+/* The bytes that these entries take in a message. */
 static size_t bytes_of(const struct stream *stream, size_t first, size_t last)
 {
     size_t bytes = 0;
@@ -470,7 +470,7 @@ static void state_set(struct reading *reading, const struct sent_entry *sent)
                             .stamp = entry->kind == SH_REPLICATION_IMAGE ? sent->stamp : 0};
 }
 
-/* What should be there: of each chunk the last write that came to its end. */
+/* The replica should have of each chunk the last write that came to its end. */
 static void reading_expect(struct reading *reading, const struct stream *stream)
 {
     const struct sent_entry *with = NULL;

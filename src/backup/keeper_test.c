@@ -1,4 +1,4 @@
-/* What the keeper takes of a stream, and what its owner is told. Random streams are in keeper_model_test.c. */
+/* The keeper takes streams, and tells their owners. Random streams are in keeper_model_test.c. */
 #include "backup/keeper_case_test.h"
 
 /* --- Streams ----------------------------------------------------------------------------------- */
@@ -364,7 +364,7 @@ static void test_full(void **state)
         send();
     }
     rig_pass(&rig, 100 * RIG_MS);
-    /* What comes meanwhile is dropped without a word. */
+    /* The keeper drops an APPEND that comes meanwhile, without a word. */
     unsigned before = owner->told[0].count;
     begin(0, next, 0, SH_REPLICATION_ACK);
     put_image(1, 64, 1);
@@ -378,7 +378,7 @@ static void test_full(void **state)
     rig_pass(&rig, RIG_MS);
     assert_int_equal(owner->told[0].of_state[SH_REPLICATION_AGAIN], 5);
     assert_int_equal(told(0)->next, next);
-    /* What was on its way is beyond. */
+    /* An APPEND that was on its way lies beyond the expected place. */
     begin(0, next + 1, 0, SH_REPLICATION_ACK);
     put_image(1, 64, 1);
     send();

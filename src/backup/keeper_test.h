@@ -1,4 +1,4 @@
-/* What the tests of the keeper share: a backup with a log on a disk in memory, and two nodes that own zones, over wires in memory, in
+/* Shared by the tests of the keeper: a backup with a log on a disk in memory, and two nodes that own zones, over wires in memory, in
  * one thread and in a time that the test decides. */
 #ifndef SH_BACKUP_KEEPER_TEST_H
 #define SH_BACKUP_KEEPER_TEST_H
@@ -23,7 +23,7 @@ struct rig_end {
     struct sh_step transport, handlers;
 };
 
-/* What an owner was told of a zone. */
+/* The ACKs that an owner got for a zone. */
 struct rig_told {
     struct sh_replication_ack last;
     unsigned count, of_state[SH_REPLICATION_LOST + 1];

@@ -384,7 +384,7 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
     return sh_sink_tend(sink, now_ns);
 }
 
-/* What is neither in the record, nor asked to be, nor on its way there. */
+/* Drops the sinks that are neither in the record, nor asked to be, nor on their way there. */
 static void strangers_drop(struct sh_own_zone *zone)
 {
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {

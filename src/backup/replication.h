@@ -27,8 +27,8 @@
  *            SH_COMPLETION_BYTES_MAX, and so many bytes; of an image: its bytes
  *
  *     Consecutive writes, each with its number: the pieces of a chunk have one number, and so have the two entries of a
- *     pair. A write lies in one message, but a chunk in pieces may go over several. What the backup has already is passed over; of what
- *     lies beyond the place that it expects nothing is taken
+ *     pair. A write lies in one message, but a chunk in pieces may go over several. The backup passes over entries that it has,
+ *     and takes none beyond the place that it expects
  *
  *   ACKS     one-way, backup to owner: for each zone u64 zone; u32 incarnation; place `next`: all before it is taken; u64 durable:
  *            all before that write is on the disk; u8 state (enum sh_replication_state)
@@ -88,7 +88,7 @@ struct sh_replication_opened {
 void sh_replication_opened_put(struct sh_writer *w, const struct sh_replication_opened *opened);
 bool sh_replication_opened_get(struct sh_reader *r, struct sh_replication_opened *opened_out);
 
-/* What an APPEND asks for beside being taken. */
+/* The answer that an APPEND asks for. */
 enum sh_replication_wish {
     SH_REPLICATION_NONE,    /* an ACK in good time */
     SH_REPLICATION_ACK,     /* an ACK at once: somebody waits for `replicated` */

@@ -64,7 +64,7 @@ static struct batch batch_read(struct sh_sink *sink)
     }
 }
 
-/* What is to be asked for with a message that ends before that number. */
+/* The answer that a message which ends before that number has to ask for. */
 static enum sh_replication_wish wish_of(struct sh_sink *sink, uint64_t end)
 {
     struct sh_own_zone *zone = sink->zone;
@@ -137,7 +137,7 @@ enum shoal_err sh_sink_stream(struct sh_sink *sink, unsigned *sent_out)
         enum sh_replication_wish wish = wish_of(sink, batch.end);
         bool gave;
         if (!batch.entries && wish == SH_REPLICATION_NONE) {
-            /* What was passed over, as it is for others, need not be kept for this one. */
+            /* The backlog need not keep for this sink the entries of other cursors that it passed over. */
             const struct sh_backlog_place *kept = &sink->cursor.kept;
             if (sh_backlog_take_to(&sink->cursor, kept->number, kept->part, &gave) && gave)
                 sh_waits_room(sink->zone->backup);

@@ -342,7 +342,7 @@ unsigned sh_waits_call(struct sh_backup *backup)
         write->is_for_room = false;
         if (!err && !is_for_room && write_await(backup, write))
             continue;
-        /* What a write that failed has changed is in the store, and may be gone after a start: who reads it is told, too,
+        /* The change of a failed write is in the store, and may be gone after a start: its readers are told, too,
          * as long as this process lives. */
         if (!is_for_room && !err)
             guards_drop(backup, write);

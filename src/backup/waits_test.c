@@ -214,7 +214,7 @@ static void test_failed(void **state)
     assert_true(sh_write_wait(backup, &late, on_done, NULL));
     assert_int_equal(sh_waits_call(backup), 4);
     assert_true(dones == 4 && done_err == SHOAL_EIO);
-    /* What they wrote is seen, but not acknowledged, for ever. */
+    /* Readers see the bytes of these writes, but get no acknowledgement, for ever. */
     struct sh_write seen;
     for (unsigned zone = 0; zone < 2; zone++) {
         const shoal_cid cid = {NID << 48 | (1000 * zone + 1)};

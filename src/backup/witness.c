@@ -109,7 +109,7 @@ static uint32_t completion_room(void)
     return writer && writer->request && !writer->is_told ? SH_COMPLETION_BYTES_MAX : 0;
 }
 
-/* What was in the field before something was added. */
+/* The field's value before the request added to it. */
 static uint64_t summand_of(const struct sh_write_request *request, const uint8_t *field)
 {
     if (request->width == 4)

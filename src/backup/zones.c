@@ -55,7 +55,7 @@ void sh_zones_end(struct sh_own_zones *zones)
     sh_lock_destroy(&zones->lock);
 }
 
-/* What was a zone becomes another one, whose writes have numbers that go on. */
+/* Makes a new zone of a former one; the numbers of its writes go on. */
 static void zone_again(struct sh_own_zone *zone, uint64_t number)
 {
     SH_ASSERT(!zone->log && !zone->left_here && !zone->left_behind && !zone->moves_away);
@@ -523,7 +523,7 @@ unsigned sh_zones_leftovers(struct sh_backup *backup)
     sh_lock_take(&zones->lock);
     for (size_t i = 0; i < zones->leftovers_count && done < LEFTOVERS_A_STEP;) {
         const struct sh_leftover *leftover = &zones->leftovers[i];
-        /* What a zone has goes with it. */
+        /* The zone goes with all that it has. */
         bool is_closed = leftover->zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES;
         if (!is_closed && (!is_time(leftover) || !leave(leftover->zone, leftover->chunk))) {
             i++;

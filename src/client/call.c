@@ -175,7 +175,7 @@ static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
     if (state->ask.kind != SH_CALL_CREATE)
         return sh_directory_owner(store->directory, sh_call_of(state)->cid, nid_out);
     struct sh_node node;
-    /* What may have been done must be repeated where it was, and another life of that node be asked; but with a node that is no more
+    /* A client repeats an unclear create at the same node, also in the next life of that node; but with a node that is no more
      * the chunk that it may have made is gone. */
     if (state->is_unclear &&
         sh_directory_node(store->directory, state->number_nid, &node) == SHOAL_OK &&

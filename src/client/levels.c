@@ -4,7 +4,7 @@
 #include "client/client_int.h"
 #include "proto/chunks.h"
 
-/* What the thread has chosen; SHOAL_LEVEL_DEFAULT: nothing. */
+/* The level that the thread has chosen; SHOAL_LEVEL_DEFAULT: none. */
 static _Thread_local enum shoal_level chosen;
 
 static enum shoal_level level_of(const struct shoal *store)

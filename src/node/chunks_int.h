@@ -38,7 +38,7 @@ void sh_chunks_refuse(struct sh_msg_in *in, enum shoal_err err, const char *text
  * full store is about. */
 void sh_chunks_refuse_store(struct sh_chunks *chunks, const struct sh_msg_in *in,
                             struct sh_held *held, sh_lid lid, enum shoal_err err);
-/* What came of a change, for its client: who has no room for it now is asked again. */
+/* A change's error as its client gets it: a client asks a node again that has no room now. */
 static inline enum shoal_err sh_chunks_change_err(enum shoal_err err)
 {
     return err == SHOAL_EAGAIN ? SHOAL_EBUSY : err;

@@ -379,14 +379,14 @@ struct once_job {
     uint64_t refused_ns; /* as of a create_job */
 };
 
-/* Keeps what came of it, and answers. What was refused for the moment is asked for again under the same number. */
+/* Keeps the result, and answers. A client repeats a create that was refused for the moment under the same number. */
 static void once_answer(struct sh_chunks *chunks, struct sh_msg_in *in, struct sh_held *held,
                         const struct sh_once_id *id, const struct sh_once_result *result,
                         bool is_first)
 {
     if (is_first && result->err != SHOAL_EBUSY)
         sh_once_end(chunks->once, id, result);
-    /* What the first one made may not be logged yet. */
+    /* The chunk that the first request made may not be logged yet. */
     if (!is_first && !sh_held_saw(chunks->helds, in, (sh_lid){result->value}, &held))
         return;
     if (result->err == SHOAL_OK)

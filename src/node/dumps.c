@@ -72,7 +72,7 @@ static void loaded(void *arg, enum shoal_err err)
     job_over(dumps);
 }
 
-/* What was loaded is acknowledged, as other changes are, before the load is said to be over. */
+/* The node reports the end of a load only once the loaded chunks are acknowledged, as other changes are. */
 static bool load_is_logged(struct sh_dumps *dumps)
 {
     struct sh_backup *backup = dumps->config.backup;

@@ -257,7 +257,7 @@ bool sh_held_saw_all(struct sh_helds *helds, const struct sh_msg_in *in,
 
 /* --- Sending it -------------------------------------------------------------------------------- */
 
-/* What it waited for has come, or will never come. */
+/* Sends the answer once its write is acknowledged or has failed. */
 static void held_send(void *arg, enum shoal_err err)
 {
     struct sh_held *held = arg;
@@ -298,7 +298,7 @@ static void on_dropped(void *arg, enum shoal_err err)
     pool_give(arg);
 }
 
-/* What it has changed is waited for all the same, so that others wait for it. */
+/* The answer still waits for its own write, so that others wait for that write. */
 void sh_held_drop(struct sh_held *held)
 {
     if (held && !sh_write_wait(held->helds->config.backup, &held->write, on_dropped, held))

@@ -35,10 +35,9 @@ struct sh_helds_config {
 /* ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_helds_create(const struct sh_helds_config *config,
                                                struct sh_helds **helds_out);
-/* What is held is dropped. After msg is destroyed or its steps have stopped, and before the backup is destroyed. NULL is
+/* Drops the answers that are held. After msg is destroyed or its steps have stopped, and before the backup is destroyed. NULL is
  * allowed. */
 void sh_helds_destroy(struct sh_helds *helds);
-/* How many are held. */
 uint32_t sh_helds_count(struct sh_helds *helds);
 
 /* The level of a request's type (proto/chunks.h). */

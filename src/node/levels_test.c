@@ -219,7 +219,7 @@ static shoal_cid reserved_make(void)
     return shoal_cid_make((shoal_nid){RIG_NID}, local.v);
 }
 
-/* What a request does to which chunk: the sizes of a row. */
+/* A row: a request, its chunk, and the sizes of both. */
 struct row {
     const char *name;
     sh_msg_type form;
@@ -253,7 +253,7 @@ static void once_put(struct sh_writer *w)
     sh_once_id_put(w, &id);
 }
 
-/* What comes behind the chunk's ID, of one that has so many bytes of the pattern. */
+/* Puts the fields of the request behind the chunk's ID; the chunk has so many bytes of the pattern. */
 static void rest_put(struct sh_writer *w, const struct row *row)
 {
     uint32_t is = row->fails ? 1 : 0; /* what is said to be there is not */
@@ -448,7 +448,7 @@ static const struct row looks[] = {
     {"put if its hash differs", SH_CHUNKS_PUT_HASH_ONCE, SMALL, SMALL, true},
     {"fill of one that is there", SH_CHUNKS_FILL_ONCE, SMALL, SMALL, true},
     {"multi put of another size", SH_CHUNKS_MULTI_PUT, SMALL, 8, true},
-    /* What they found they tell, though they are of level async. */
+    /* These requests tell what they found, though they are of level async. */
     {"add", SH_CHUNKS_ADD_ONCE, SMALL, 0, false},
     {"put if", SH_CHUNKS_PUT_IF_ONCE, SMALL, SMALL, false},
     {"put if hash", SH_CHUNKS_PUT_HASH_ONCE, SMALL, SMALL, false},

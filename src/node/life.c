@@ -212,7 +212,7 @@ static bool log_is_synced(struct sh_node_run *node)
     return sh_logs_is_synced(node->logs);
 }
 
-/* What is changed is on the disk before the process ends. */
+/* Syncs the log's changes to the disk before the process ends. */
 static void log_end(struct sh_node_run *node)
 {
     if (!node->logs || !sh_logs_is_open(node->logs))

@@ -1,4 +1,4 @@
-/* What a client reads of a peer's logs: whatever is taken comes out as it was. */
+/* A client reads a table of a peer's logs: each table that the reader takes comes out as it was. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -85,7 +85,7 @@ static enum shoal_err may_be(const struct sh_logs_config *config, char *detail)
     return SHOAL_OK;
 }
 
-/* What the view says of a life. It counts from when it has this process, so that it is later than all that this disk has seen. */
+/* Looks a life up in the view. The view counts once it has this process: then it is later than all that this disk has seen. */
 static enum sh_keeper_life life_of(void *arg, shoal_nid nid, uint64_t life)
 {
     const struct sh_logs *logs = arg;

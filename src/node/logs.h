@@ -47,7 +47,7 @@ SHOAL_NODISCARD enum shoal_err sh_logs_create(const struct sh_logs_config *confi
                                               struct sh_logs **logs_out, char *detail);
 /* Takes no more part in the cluster: before msg and the directory are destroyed. NULL is allowed. */
 void sh_logs_leave(struct sh_logs *logs);
-/* What is not synced may be lost: sh_logs_sync_begin. After the backup is destroyed, before the disk is. NULL is allowed. */
+/* Changes that are not synced may be lost: sh_logs_sync_begin. After the backup is destroyed, before the disk is. NULL is allowed. */
 void sh_logs_close(struct sh_logs *logs);
 
 /* Opens the node's log in its cluster and brings back what it has. Once; waits for the disk. detail (256 bytes): what is
@@ -65,7 +65,7 @@ struct sh_step sh_logs_step(struct sh_logs *logs);
 /* The superpeers' answers about zones. */
 struct sh_step sh_logs_zones_step(struct sh_logs *logs);
 
-/* The nodes as they are now; borrowed. What msg says of a connection. */
+/* The nodes as they are now; borrowed. msg tells of a connection. */
 void sh_logs_view(struct sh_logs *logs, const struct sh_view *view);
 void sh_logs_link_event(struct sh_logs *logs, const struct sh_msg_event *event);
 
@@ -77,7 +77,7 @@ bool sh_logs_is_self(const struct sh_logs *logs);
 void sh_logs_sync_begin(struct sh_logs *logs);
 bool sh_logs_is_synced(struct sh_logs *logs);
 
-/* What LOG_TABLE is answered from (logs_told.h): all NULL while the log is not open. logs may be NULL. */
+/* The sources of an answer to LOG_TABLE (logs_told.h): all NULL while the log is not open. logs may be NULL. */
 struct sh_logs_told sh_logs_told(struct sh_logs *logs);
 
 #endif

@@ -8,8 +8,8 @@
  *                              When somebody asks for one, this node asks whose it is (TREE), and
  *                              serves its range, with what chunks there are, if it is its own
  *
- * What has come back from the log (node/logs.h) may be other peers' by now, where the log has not heard, or no disk has, that it
- * moved: nothing of it is served before the superpeers have said whose it is. So the store is swept once: of each chunk it is
+ * Chunks that have come back from the log (node/logs.h) may be other peers' by now, where the log has not heard, or no disk has, that they
+ * moved: the node serves none of them before the superpeers have said whose they are. So the store is swept once: of each chunk it is
  * found out, and what is another's is let go of, in the log as well.
  *
  *     +-> next chunk at `swept` --own: holdings say--------> here: kept
@@ -194,7 +194,7 @@ static bool is_staged(const struct sh_moves *moves, shoal_cid cid)
 
 enum sweep { SWEEP_KEEP, SWEEP_LET_GO, SWEEP_ASK };
 
-/* What is to be done with the chunks from `cid` on, and up to which one the same. What is staged came just now. An answer of before the last batches came
+/* Decides on the chunks from `cid` to `last_out`. Staged chunks came just now. An answer of before the last batches came
  * or went tells nothing; nor does one that knows of nobody (0), as where the superpeers have lost what they knew: then the chunk stays, is not
  * served, and is found when somebody asks for it. */
 static enum sweep sweep_what(const struct sh_moves *moves, shoal_cid cid, shoal_cid *last_out)

@@ -452,7 +452,7 @@ static enum shoal_err open_identity(struct sh_node_run *node, char *detail)
                             detail);
 }
 
-/* What the peer's disk has of its chunks, if it has been a node before. */
+/* Opens the backup, and the log on the peer's disk, with its chunks if the peer has been a node before. */
 static enum shoal_err open_backup(struct sh_node_run *node, char *detail)
 {
     const struct sh_logs_config logs = {.options = node->options,

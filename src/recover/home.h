@@ -20,7 +20,7 @@ struct sh_recover_home {
     shoal_nid nid;            /* whose zones are brought back */
     bool is_nameless;         /* the store has no node ID, its own chunks are that node's */
     struct sh_clock clock;
-    /* What came of a request that a client may repeat (completion.h), of that node's life before; called at the end. NULL: nobody
+    /* Gets the completion record of each request that a client may repeat (completion.h), of that node's life before; called at the end. NULL: nobody
      * wants to know. */
     void (*completed)(void *arg, const struct sh_completion *completion);
     void *arg;

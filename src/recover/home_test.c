@@ -147,7 +147,7 @@ static void done(struct sh_replog_zone *zone, uint64_t id, struct sh_completion 
     append(zone, &write);
 }
 
-/* What came back, by client and number. */
+/* The completion records that came back, by client and number. */
 static struct sh_completion told[8][64];
 static unsigned told_count;
 
@@ -210,7 +210,7 @@ static uint64_t live(void)
     return status.live_bytes;
 }
 
-/* The backup writes what it has to; then the process ends, and another begins. What the first one found to be left over is gone. */
+/* The backup writes what it has to; then the process ends, and another begins. The leftovers that the first one found are gone. */
 static void assert_left_gone(uint64_t left)
 {
     struct sh_recovered before = found;
