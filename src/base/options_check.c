@@ -316,14 +316,20 @@ static enum shoal_err check_replicas(const struct sh_options *options,
     enum shoal_err err = check_word(options->durability, known, 3, "option durability", error_out);
     if (err == SHOAL_OK)
         err = check_word(options->replicas_at, places, 2, "option replicas_at", error_out);
+    bool is_self = strcmp(options->replicas_at, "self") == 0;
+    if (err == SHOAL_OK && !options->replicas && !is_self) {
+        sh_option_error(error_out, "option replicas_at",
+                        "peers, but replicas is 0: say how many copies there are to be");
+        return SHOAL_EINVAL;
+    }
     if (err != SHOAL_OK || !options->replicas)
         return err;
-    if (options->replicas > 1 && strcmp(options->replicas_at, "self") == 0) {
+    if (options->replicas > 1 && is_self) {
         sh_option_error(error_out, "option replicas",
-                        "%" PRIu64 " is out of range: replicas_at self is one copy, in data_dir; "
-                        "more are with replicas_at peers",
+                        "%" PRIu64 " copies need replicas_at peers: with self there is one, in "
+                        "data_dir",
                         options->replicas);
-        return SHOAL_ERANGE;
+        return SHOAL_EINVAL;
     }
     if (options->zone_bytes < options->chunk_bytes_max) {
         sh_option_error(error_out, "option zone_bytes",

@@ -211,31 +211,45 @@ static uint64_t slots_of_others(const struct sh_replog *log, const struct sh_rep
     return slots;
 }
 
+/* Whether a zone that the log knows may be written to. */
+static enum shoal_err may_add(const struct sh_replog_zone *zone,
+                              const struct sh_replog_zone_config *config)
+{
+    if (zone->versions && !zone->is_dropping)
+        return SHOAL_EEXIST;
+    bool is_busy = zone->is_dropping || sh_replog_is_loading(zone);
+    if (is_busy || (zone->slots.count && !zone->is_loaded))
+        return SHOAL_EBUSY;
+    if (zone->is_dropped && config->incarnation <= zone->incarnation_seen)
+        return SHOAL_EINVAL;
+    if (sh_replog_epoch_in_eon(zone->epoch_seen) >= sh_replog_epoch_max(zone->log))
+        return SHOAL_EFULL;
+    return zone->is_loaded && config->first != zone->end ? SHOAL_EINVAL : SHOAL_OK;
+}
+
+/* Whether there is room for a zone of so many slots, which may be new: NULL. */
+static enum shoal_err room_for(struct sh_replog *log, const struct sh_replog_zone *zone,
+                               uint32_t slots_max)
+{
+    uint64_t slots = slots_of_others(log, zone) + slots_max + SH_REPLOG_SPARE_SLOTS;
+    if (slots > log->head.slots - log->slots.lost_count)
+        return SHOAL_ENOSPC;
+    return sh_replog_room_check(log, slots);
+}
+
 enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_zone_config *config,
                                   struct sh_replog_zone **zone_out)
 {
     const struct sh_versions_config versions = {.slots_max = log->config.versions_max,
                                                 .number_max = SH_REPLOG_EPOCH_NUMBER_MAX};
-    struct sh_replog_zone *zone;
-    enum shoal_err err =
-        sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);
-    if (!err && zone->versions && !zone->is_dropping)
-        return SHOAL_EEXIST;
-    bool is_busy = !err && (zone->is_dropping || sh_replog_is_loading(zone));
-    if (!err && (is_busy || (zone->slots.count && !zone->is_loaded)))
-        return SHOAL_EBUSY;
-    if (!err && zone->is_dropped && config->incarnation <= zone->incarnation_seen)
-        return SHOAL_EINVAL;
-    if (!err && sh_replog_epoch_in_eon(zone->epoch_seen) >= sh_replog_epoch_max(log))
-        return SHOAL_EFULL;
     uint32_t slots_max = sh_replog_slots_for(log->head.slot_bytes, config->bytes_max);
-    uint64_t slots = slots_of_others(log, zone) + slots_max + SH_REPLOG_SPARE_SLOTS;
-    if (!err && slots > log->head.slots - log->slots.lost_count)
-        return SHOAL_ENOSPC;
+    /* A zone that is refused leaves nothing behind. */
+    struct sh_replog_zone *zone = zone_known(log, config->id);
+    enum shoal_err err = zone ? may_add(zone, config) : SHOAL_OK;
     if (!err)
-        err = sh_replog_room_check(log, slots);
-    if (!err && zone->is_loaded && config->first != zone->end)
-        return SHOAL_EINVAL;
+        err = room_for(log, zone, slots_max);
+    if (!err)
+        err = sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);
     if (!err)
         err = sh_replog_lives_add(&zone->lives, (uint16_t)(zone->epoch_seen + 1), config->first,
                                   config->first);

@@ -104,7 +104,10 @@ void sh_replog_room_lacks(struct sh_replog *log)
 
 void sh_replog_room_found(struct sh_replog *log)
 {
+    if (!log->room.is_full)
+        return;
     log->room.is_full = false;
+    SH_INFO("log", "the disk has room again", SH_TEXT("file", log->config.name));
 }
 
 /* An allocation of neighbours is over; OK, ENOSPC, or another error. */
@@ -303,6 +306,9 @@ unsigned sh_replog_room_step(struct sh_replog *log)
     if (log->trouble)
         return 0;
     unsigned work = allocations_step(log);
+    /* The cleaner has brought slots that have their room: no allocation is tried that would say so. */
+    if (!log->room.has_no_allocate && log->room.is_full && log->slots.free_count >= wanted(log))
+        sh_replog_room_found(log);
     if (log->room.has_no_discard)
         return work;
     return work + discards_step(log) + trim_step(log);

@@ -309,6 +309,9 @@ static void test_full(void **state)
     enum shoal_err err = SHOAL_OK;
     struct sh_replog_status status;
     unsigned writes = 0;
+    sh_replog_status_get(rig.log, &status);
+    assert_int_equal(status.zones, 2); /* nothing is left of the one that was refused */
+    assert_null(sh_replog_zone_find(rig.log, rig_zone_id(2)));
     for (; !err && writes < RIG_CHUNKS; writes++)
         err = rig_append(&rig, 0, writes, writes, 1000, false);
     assert_int_equal(err, SHOAL_ENOSPC);

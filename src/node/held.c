@@ -168,7 +168,8 @@ static bool bytes_count(struct sh_held *held, size_t size)
 {
     struct sh_helds *helds = held->helds;
     sh_spin_take(&helds->lock);
-    bool has_room = helds->counted + size <= helds->config.bytes_max;
+    /* One alone may be larger, as chunks may. */
+    bool has_room = !helds->counted || helds->counted + size <= helds->config.bytes_max;
     if (has_room) {
         helds->counted += size;
         held->counted = size;
@@ -265,8 +266,9 @@ static void held_send(void *arg, enum shoal_err err)
     struct sh_out out;
     char text[200] = "";
     if (err) {
+        bool has_changed = !held->is_read && held->kind != HELD_ERROR;
         snprintf(text, sizeof text,
-                 held->is_read
+                 !has_changed
                      ? "what is there on node %u may be lost with it: its log is out of service"
                      : "it is done on node %u, but may not be logged: its log is out of service",
                  sh_msg_nid(msg).v);
