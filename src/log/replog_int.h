@@ -400,7 +400,7 @@ struct sh_replog_walk {
     size_t broken_last; /* the same of the last such place */
     unsigned breaks;    /* such places */
     size_t sound;       /* before it all had been on the disk, by the spans that were read */
-    bool is_damaged;    /* what is broken had been */
+    bool is_damaged;    /* the broken part had been on the disk */
 };
 
 /* Over the bytes of a slot with its head, which stay until the end. */
