@@ -1,4 +1,4 @@
-/* What an owner of zones meets, for tests in simulated worlds: a superpeer that keeps records, by the state that real ones have
+/* An owner of zones meets these fakes in simulated worlds: a superpeer that keeps records, by the state that real ones have
  * (metadata), and backups that follow the protocol of replication.h as clumsily as it lets them, and keep their replicas as a model. */
 #ifndef TESTS_BACKUP_FAKES_INT_H
 #define TESTS_BACKUP_FAKES_INT_H
@@ -163,7 +163,7 @@ static inline void fake_superpeer_boot(void *arg, struct sh_world *world, unsign
 
 /* --- A backup ---------------------------------------------------------------------------------- */
 
-/* What a replica has, or would have after the backup's power failed. */
+/* A replica as it is, or as it would be after the backup's power failed. */
 struct fake_replica {
     uint64_t next;
     struct fake_chunk chunks[FAKE_CHUNKS]; /* by local ID */

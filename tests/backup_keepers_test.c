@@ -122,7 +122,7 @@ static struct sh_world_node node_of(struct owner *of, unsigned i)
     return (struct sh_world_node){.boot = boot, .crash = crash, .arg = &backups[i]};
 }
 
-/* --- What the logs have in the end ------------------------------------------------------------- */
+/* --- Contents of the logs in the end --------------------------------------------------------- */
 
 struct reading {
     struct fake_zone *zone;

@@ -86,7 +86,7 @@ static inline shoal_cid owner_cid(uint64_t local)
     return (shoal_cid){(uint64_t)FAKE_OWNER << 48 | local};
 }
 
-/* --- What there is ----------------------------------------------------------------------------- */
+/* --- Chunks of the store --------------------------------------------------------------------- */
 
 /* The chunk as the store has it now. */
 static inline struct fake_chunk owner_look(struct owner *owner, uint64_t local)
@@ -124,7 +124,7 @@ static inline void owner_note(struct owner_op *op)
     owner->changes++;
 }
 
-/* --- What backups have ------------------------------------------------------------------------- */
+/* --- Replicas of the backups ----------------------------------------------------------------- */
 
 /* The replica of a zone that recovery would read, by the record: of any backup in it. NULL: there is none. */
 static inline const struct fake_replica *owner_replica(struct owner *owner, uint64_t id,

@@ -1,4 +1,4 @@
-/* What a test knows of numbered requests: which change each is of, and what came of it. After a crash a request's completion record is
+/* A test keeps of numbered requests: which change each is of, and its outcome. After a crash a request's completion record is
  * there if, and only if, its change is. */
 #ifndef TESTS_BACKUP_REQUESTS_INT_H
 #define TESTS_BACKUP_REQUESTS_INT_H

@@ -140,7 +140,7 @@ static void a_backup_that_starts_again_goes_on(void **state)
     owner_settle(&owner);
     assert_int_equal(owner_status(&owner).copies_done, 0);
     write_for(100 * FAKE_MS);
-    backup_fail(1, false); /* what it has acknowledged, and not synced, is lost */
+    backup_fail(1, false); /* it loses writes that it has acknowledged, and not synced */
     backup_return(1);
     write_for(100 * FAKE_MS);
     owner_settle(&owner);

@@ -451,7 +451,7 @@ static void test_another_life(void **state)
     sh_store_destroy(held);
 }
 
-/* What another life of the peer says when it is asked. */
+/* Another life of the peer answers this when it is asked. */
 static struct {
     enum shoal_err err; /* in place of an answer */
     bool is_known;

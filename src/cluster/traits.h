@@ -18,8 +18,8 @@
 #include "base/bytes.h"
 #include "shoal/err.h"
 
-/* What fails together, the smallest first: two replicas in one machine are worse than two in one rack, and these are worse than two
- * behind one switch. Part of the wire format. */
+/* Nodes in one such domain fail together. The smallest is first: two replicas in one machine are worse than
+ * two in one rack, and these are worse than two behind one switch. Part of the wire format. */
 enum sh_domain { SH_DOMAIN_MACHINE, SH_DOMAIN_RACK, SH_DOMAIN_SWITCH, SH_DOMAINS };
 
 #define SH_DOMAIN_NAME_MAX 32 /* with the NUL */

@@ -58,7 +58,7 @@ static void traits_come_back(void **state)
     }
 }
 
-/* What a node tells takes one byte where it names nothing, and the layout is that of the page. */
+/* A node's traits take one byte where it names none, and the layout is that of the page. */
 static void the_layout_is_as_documented(void **state)
 {
     (void)state;

@@ -63,7 +63,7 @@ static inline uint16_t sh_replog_epoch_in_eon(uint16_t epoch)
 struct sh_replog_version sh_replog_version_renamed(struct sh_replog_version version, uint16_t eon);
 
 /* A version as it is called in that eon: one of the eon before has epoch 0 there, so it is older than all that is written now, and a number
- * by which those of one chunk stay in their order: its epoch, and its number. What had epoch 0 in the eon before has number 0: by
+ * by which those of one chunk stay in their order: its epoch, and its number. An entry that had epoch 0 in the eon before has number 0: by
  * then it is the only one of its chunk that does, as each entry was visited in that eon. So it does not matter whether an entry,
  * or a piece of a chunk, has been given the new name yet. */
 static inline struct sh_replog_version sh_replog_version_in(struct sh_replog_version version,

@@ -264,7 +264,7 @@ static enum shoal_err entries_look(struct sh_inspect *inspect, struct sh_inspect
     return err;
 }
 
-/* Looks through a slot of the version log, which has been read. What lies behind its last piece may be of a former use. */
+/* Looks through a slot of the version log, which has been read. Bytes behind its last piece may be of a former use. */
 static void versions_look(struct sh_inspect *inspect, struct sh_inspect_of *zone,
                           struct sh_inspect_slot *slot)
 {
@@ -369,7 +369,7 @@ static void laps_note(const struct sh_inspect *inspect, const struct sh_replog_w
     }
 }
 
-/* Damage is what can't be read and had been on the disk, as spans say that lie behind it in its lap. What is left of the lap before, all of
+/* Damage is what can't be read and had been on the disk, as spans say that lie behind it in its lap. The rest of the lap before, all of
  * which had been, begins anywhere: behind the last lap a torn write may have overwritten it, up to a pack's bytes, and where packs are synced
  * later, any number of them. */
 static void ring_harm(struct sh_inspect *inspect, uint64_t zone, const struct ring_look *look)

@@ -92,7 +92,7 @@ struct sh_inspect_calls {
     void *arg;
 };
 
-/* Reads the file, once: of all zones, or of one; 0: of all. What can't be read is told, and no error. EIO: the primary log can't
+/* Reads the file, once: of all zones, or of one; 0: of all. Places that can't be read are told, and no error. EIO: the primary log can't
  * be read, or a slot's head, which `harm` was told. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_inspect_read(struct sh_inspect *inspect, uint64_t zone,
                                                const struct sh_inspect_calls *calls);

@@ -84,7 +84,7 @@ static void flip(uint64_t offset)
     byte_set(offset, (uint8_t)(byte_at(offset) ^ 0x10));
 }
 
-/* --- What a look tells --------------------------------------------------------------------------- */
+/* --- Told by a look -------------------------------------------------------------------------- */
 
 #define SLOTS_TOLD 400
 #define PLACES_TOLD 100
@@ -375,7 +375,7 @@ static void test_dump(void **state)
     write_synced();
     struct sh_inspect *inspect = look(&disk);
     struct dumped dumped = zone_is_told(inspect, 0);
-    /* The even chunks, and two more that were written at the end. What is both in a slot and in the primary log is told twice. */
+    /* The even chunks, and two more that were written at the end. A chunk that is both in a slot and in the primary log is told twice. */
     unsigned there = 0;
     for (unsigned i = 0; i < RIG_CHUNKS; i++)
         there += dumped.is_there[i];

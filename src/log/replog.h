@@ -116,7 +116,7 @@ uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone);
 /* The zone with the highest ID below that one; NULL: there is none. */
 struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id);
 
-/* What the log knows of a zone without reading its slots. */
+/* The log knows this of a zone without reading its slots. */
 struct sh_replog_known {
     uint32_t incarnation; /* the highest that it has had */
     bool is_added;        /* it is written to, or being dropped since */
@@ -134,7 +134,7 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                                   uint64_t end, enum shoal_err err),
                                                    void *arg);
 
-/* What a zone holds: a chunk, or a piece of one; or, of creator 0 and local ID SH_REPLOG_COMPLETION_ID, a completion record. */
+/* A zone holds such items: a chunk, or a piece of one; or, of creator 0 and local ID SH_REPLOG_COMPLETION_ID, a completion record. */
 struct sh_replog_item {
     uint64_t local_id;
     uint16_t creator;
@@ -194,7 +194,7 @@ struct sh_replog_write {
     /* Another write, of another chunk, that has the same sequence number, as the result of a request has that of what it did: both count
      * or neither. It is one piece, of up to half as many bytes as a piece may have, and comes with the first one here. NULL: none. */
     const struct sh_replog_write *with;
-    /* What came of the request that the write is of: a completion record of up to SH_REPLOG_COMPLETION_MAX bytes, copied. It counts if the
+    /* The outcome of the request that the write is of: a completion record of up to SH_REPLOG_COMPLETION_MAX bytes, copied. It counts if the
      * write does, for a while, and comes with the last piece. at NULL: none. */
     struct sh_bytes completion;
 };

@@ -49,7 +49,7 @@ struct sh_replog_clean {
     uint32_t *gone; /* slots that are given away at the end */
     unsigned gone_count;
     /* Where we are in the slot that is looked at. */
-    bool is_of_eon; /* what is of the eon before is visited, and nothing else */
+    bool is_of_eon; /* the cleaner visits only slots with entries of the eon before */
     bool is_open;
     struct sh_replog_walk walk;
     struct sh_replog_entry held; /* for which there was no memory */

@@ -120,7 +120,7 @@ static void read_all(void)
     }
 }
 
-/* Records of writes that are there are found while they count, others are not. What lies behind the end is forgotten. */
+/* Records of writes that are there are found while they count, others are not. Records behind the end are forgotten. */
 static void check(uint32_t seconds_max)
 {
     for (uint64_t i = 0; i < WRITES_MAX; i++) {

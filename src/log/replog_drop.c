@@ -51,7 +51,7 @@ void sh_replog_drops_free(struct sh_replog *log)
     free(log->marks.marks);
 }
 
-/* --- What a start finds ------------------------------------------------------------------------ */
+/* --- Marks that a start finds ---------------------------------------------------------------- */
 
 enum shoal_err sh_replog_marks_add(struct sh_replog_marks *marks,
                                    const struct sh_replog_dropped *dropped)

@@ -244,7 +244,7 @@ static void test_mark_is_synced_first(void **state)
     assert_true(zone_is_whole(end));
 }
 
-/* --- What is added again ------------------------------------------------------------------------- */
+/* --- Zones that are added again -------------------------------------------------------------- */
 
 static void zone_add_refused(uint32_t incarnation, enum shoal_err err)
 {
@@ -401,7 +401,7 @@ static void test_laps_of_large(void **state)
     laps(2, 12000);
 }
 
-/* What lies before the mark in its lap is on the disk before the mark is overwritten. */
+/* The spans before the mark in its lap are on the disk before the mark is overwritten. */
 static void test_laps_synced_later(void **state)
 {
     (void)state;

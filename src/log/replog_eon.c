@@ -4,11 +4,11 @@
  *                              │                   └ writers wait until nothing is left of the eon before; then the next one begins
  *                              └ the cleaner visits all that is of the eon before, and gives it a version of this one
  *
- * What is of the eon before is older than all of this one (sh_replog_version_in). That can only be said while two eons are there: before a third
+ * Versions of the eon before are older than all of this one (sh_replog_version_in). That can only be said while two eons are there: before a third
  * one begins, by the bit of the first, nothing of the first may be left. Where it may be, and how it goes:
  * 1. In slots. Each slot knows of which eons its entries, versions and lives are. The cleaner takes those with something old, whatever
- *    else they have; what it keeps is called by this eon's name. The version log is compacted then, which does the same. What is left in a
- *    slot of a former use does not count by its flush's number.
+ *    else they have; what it keeps is called by this eon's name. The version log is compacted then, which does the same. Remains in a
+ *    slot of a former use do not count by their flush's number.
  * 2. In the primary log, from which a start copies spans to slots: nothing, once SH_REPLOG_LAPS laps have begun since the eon did. The ring is
  *    made to go on for that, with nothing where there is nothing to write.
  * 3. Names of lives, which are epochs. Each eon begins with a life of its own, so the last life's name tells a load in which eon the zone is.
@@ -100,7 +100,7 @@ uint16_t sh_replog_eon_begin(struct sh_replog_zone *zone)
 {
     struct sh_log_slot *slots = zone->log->slots.slots;
     SH_ASSERT(zone->is_eon_ending && zone->is_abandoning);
-    /* What is visited late does not wait for what is written late. */
+    /* Slots that the cleaner visits late do not wait for writes that come late. */
     for (uint32_t i = zone->slots.first; i != SH_SLOT_NONE; i = slots[i].next)
         slots[i].is_closed = true;
     zone->is_eon_ending = false;

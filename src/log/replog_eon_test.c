@@ -49,7 +49,7 @@ static void taken_is_all(unsigned zone)
     }
 }
 
-/* What was written once stays what it is through all eons, and through restarts within them; marks of removals do not get lost. */
+/* Chunks that were written once stay as they are through all eons, and through restarts within them; marks of removals do not get lost. */
 static void test_cold(void **state)
 {
     (void)state;

@@ -69,7 +69,7 @@ static bool holds_syncs(const struct cut *cut, const struct sh_disk_op *op)
     return op->kind == SH_DISK_SYNC;
 }
 
-/* What a start has found is durable, though the process that was killed had not synced it: batches that went to slots at once, none of
+/* Writes that a start has found are durable, though the process that was killed had not synced them: batches that went to slots at once, none of
  * which a start copies. */
 static void test_killed_then_cut(void **state)
 {

@@ -350,15 +350,15 @@ void sh_replog_lives_keep_eon(struct sh_replog_lives *lives, uint16_t eon);
 /* Adds some; those of a span that was empty are none. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_ranges_add(struct sh_replog_ranges *ranges,
                                                     const struct sh_replog_range *range);
-/* The number before which all are there: those that the heads of spans tell of, and what follows without a gap. What does not
- * count of a life is not there, nor is a write of which a piece is missing. Sorts the ranges. */
+/* The number before which all are there: those that the heads of spans tell of, and those that follow without a gap. A write that does not
+ * count of its life is not there, nor is one of which a piece is missing. Sorts the ranges. */
 uint64_t sh_replog_ranges_whole(struct sh_replog_ranges *ranges,
                                 const struct sh_replog_lives *lives);
 /* Whether there are some from that number on, or that do not count of their life. */
 bool sh_replog_ranges_have_behind(const struct sh_replog_ranges *ranges,
                                   const struct sh_replog_lives *lives, uint64_t end);
 
-/* --- What the primary log has (replog_ring.c) --------------------------------------------------- */
+/* --- Spans of the primary log (replog_ring.c) ------------------------------------------------ */
 
 /* All spans of the bytes of a file's primary log, of any lap. */
 struct sh_scan sh_replog_ring_scan(const struct sh_log_file *file, const uint8_t *ring);
@@ -400,7 +400,7 @@ struct sh_replog_walk {
     size_t broken_last; /* the same of the last such place */
     unsigned breaks;    /* such places */
     size_t sound;       /* before it all had been on the disk, by the spans that were read */
-    bool is_damaged;    /* what is broken had been */
+    bool is_damaged;    /* the broken part had been on the disk */
 };
 
 /* Over the bytes of a slot with its head, which stay until the end. */
@@ -470,7 +470,7 @@ static inline unsigned sh_replog_entry_share(const struct sh_replog_entry *entry
 bool sh_replog_completion_is_old(const struct sh_replog *log, const struct sh_replog_entry *entry);
 /* Whether the cleaner may drop it. */
 bool sh_replog_completion_is_over(struct sh_replog_zone *zone, const struct sh_replog_entry *entry);
-/* What the write that follows came of is put into the batch, which has room for it. */
+/* Puts the completion record of the write that follows into the batch, which has room for it. */
 void sh_replog_completion_put(struct sh_replog_batch *batch, struct sh_bytes completion);
 
 /* --- Giving slots away (replog_give.c) --------------------------------------------------------- */

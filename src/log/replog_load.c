@@ -215,7 +215,7 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
 
 /* --- The end ----------------------------------------------------------------------------------- */
 
-/* What there is of the zone, and up to where it counts, is known. */
+/* The load has read all slots of the zone, and knows up to which number its writes count. */
 static void settle(struct sh_replog_load *load)
 {
     struct sh_replog_zone *zone = load->zone;

@@ -1,4 +1,4 @@
-/* What the log knows of its zones and slots without reading the disk, for people.
+/* The log tells people of its zones and slots, without reading the disk.
  *
  * A cursor is a bucket (16 bits), the place of a zone in it (16), and how many of the zone's slots are passed over (32). */
 #include "base/assert.h"

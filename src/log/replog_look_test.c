@@ -1,4 +1,4 @@
-/* What a log tells of its zones and slots without reading them: all of them, each once, whatever the size of a page. */
+/* A log tells of its zones and slots without reading them: of all of them, each once, whatever the size of a page. */
 #include "log/replog_cut_test.h"
 
 #define ZONES 3u
@@ -88,7 +88,7 @@ static void test_pages(void **state)
     assert_true(all_slots(64) > ZONES);
 }
 
-/* What an earlier process has left. */
+/* A start tells of the zones that an earlier process has left. */
 static void test_found(void **state)
 {
     (void)state;

@@ -366,7 +366,7 @@ static enum shoal_err primary_again(struct sh_replog *log, const uint8_t *bytes)
 {
     uint32_t last = sh_replog_ring_last(&log->head, bytes);
     log->waiting++;      /* this does */
-    log->lap = last + 2; /* what is read now is of none that counts later */
+    log->lap = last + 2; /* the spans read now are of no lap that counts later */
     enum shoal_err err = last ? lap_again(log, bytes, last - 1) : SHOAL_OK;
     if (!err)
         err = lap_again(log, bytes, last);

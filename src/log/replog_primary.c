@@ -20,7 +20,7 @@ static uint64_t blocks_free(const struct sh_replog *log)
 
 /* --- Packing ----------------------------------------------------------------------------------- */
 
-/* What the spans of a pack that is made now say of its lap: so many blocks are on the disk. */
+/* The spans of a pack that is made now say how many blocks of its lap are on the disk. */
 static uint32_t sound_blocks(const struct sh_replog *log)
 {
     uint64_t lap_at = log->primary_at - log->primary_at % log->head.primary_blocks;

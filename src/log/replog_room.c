@@ -11,7 +11,7 @@
  *
  * A disk that can't reserve (done_bytes 0) is told by the first operation, at the open; then all slots are free at once, and a batch
  * that finds the disk full is tried again (replog_slots.c). Heads are never discarded: a device may have anything there then, even what
- * was there before the head was zeroed. What a process leaves behind of room in slots that are bare is discarded slowly, TRIM_AFTER_NS
+ * was there before the head was zeroed. Room that a process leaves behind in slots that are bare is discarded slowly, TRIM_AFTER_NS
  * after the open, or at once where the disk is full. */
 #include "base/assert.h"
 #include "base/log.h"

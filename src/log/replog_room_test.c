@@ -186,7 +186,7 @@ static void test_discards(void **state)
     (void)rig_assert_all(&rig, 1);
 }
 
-/* What a process leaves in slots that are free is given back in time. */
+/* Room that a process leaves in slots that are free is given back in time. */
 static void test_left_behind(void **state)
 {
     (void)state;

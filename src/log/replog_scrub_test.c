@@ -205,7 +205,7 @@ static void test_lost_head(void **state)
     assert_int_equal(rig.log->slots.slots[slot].kind, SH_SLOT_LOST);
 }
 
-/* What a crash may leave of a head that was being written is no damage: nothing was there for certain. */
+/* A head that a crash tore while it was being written is no damage: nothing was there for certain. */
 static void test_torn_head(void **state)
 {
     (void)state;

@@ -134,7 +134,7 @@ static void test_damaged_or_torn(void **state)
     slot_is_refused(block);
     assert_true(sh_log_slot_is_damaged(block, NUMBER));
     sh_log_slot_put(&slot, block);
-    for (unsigned cut = 0; cut < 34; cut++) { /* what is behind may be zero in a whole head, too */
+    for (unsigned cut = 0; cut < 34; cut++) { /* a whole head may have zeros behind it, too */
         memset(torn, 0, sizeof torn);
         memcpy(torn, block, cut);
         memcpy(torn + 2048 + 64 - cut, block + 64 - cut, cut);

@@ -162,7 +162,7 @@ static void test_each(void **state)
     }
 }
 
-/* What an earlier life has done is answered as if it had been done here. */
+/* A request that an earlier life has done is answered as if it had been done here. */
 static void test_entered(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What a peer says of its logs and backups to people (`shoal log info NID`): tables of numbers, whose columns have names, so that
+/* A peer tells people of its logs and backups (`shoal log info NID`): tables of numbers, whose columns have names, so that
  * a client shows columns that it does not know, and misses none that it asks for by position.
  *
  *   LOG_TABLE     u8 table (enum sh_log_table_kind), u64 cursor: 0, or the `next` of the page before

@@ -277,7 +277,7 @@ static void old_addresses_are_not_news(void **state)
     assert_string_equal(shared->contacts[OTHER], "loop:before");
 }
 
-/* What the registry says of the peer at loop:new, when a JOIN of these bytes was carried out. */
+/* The registry's node at loop:new, after the superpeer has carried out a JOIN of these bytes. */
 static const struct sh_node *applied_join(struct sh_bytes bytes)
 {
     sh_shared_apply(&superpeer, bytes, false);

@@ -1,4 +1,4 @@
-/* What superpeers tell of zones beside their records: which nodes they refer to, and how many there are. */
+/* Superpeers tell of zones beside their records: which nodes they refer to, and how many there are. */
 #include "cluster/report.h"
 #include "superpeer/superpeer_zones_test.h"
 
@@ -70,7 +70,7 @@ static void reported(struct sh_request *request, enum shoal_err err, struct sh_r
     assert_int_equal(sh_report_get(payload, request->arg), SHOAL_OK);
 }
 
-/* What `shoal status` adds up: each shard's zones, as its owner says. */
+/* Each shard's owner counts its zones, and `shoal status` adds them up. */
 static void zones_are_counted(void **state)
 {
     (void)state;
