@@ -215,6 +215,16 @@ static void test_logs(void **state)
     assert_string_equal(error.text, "option log_segment_bytes: 262145 is not a multiple of 4096");
     set("log_segment_bytes", "512KiB");
     assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    set("replicas", "3");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EINVAL);
+    assert_string_equal(error.text, "option replicas: 3 copies need replicas_at peers: with self "
+                                    "there is one, in data_dir");
+    set("replicas_at", "peers");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    set("replicas", "0");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EINVAL);
+    assert_string_equal(error.text, "option replicas_at: peers, but replicas is 0: say how many "
+                                    "copies there are to be");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, unmake)
