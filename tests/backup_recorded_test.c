@@ -608,7 +608,9 @@ static void run_found(struct run *run)
 
 static void run_live(struct run *run)
 {
-    for (unsigned i = 0; i < ACTS;) {
+    unsigned large = all.large;
+    /* However slow the disk is, one large chunk at least comes to its end. */
+    for (unsigned i = 0; i < ACTS || (all.large == large && i < 4 * ACTS);) {
         i += act(run);
         /* Where nobody waits for a sync, much that is not synced comes together. */
         if (sh_prng_below(&run->prng, 300) == 0)
