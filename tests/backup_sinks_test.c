@@ -210,16 +210,63 @@ static void the_own_disk_is_replaced(void **state)
 static void a_life_that_is_over_changes_nothing(void **state)
 {
     (void)state;
+    struct sh_zone_state zone;
     owner_open(&owner, &calm, 4, 4, 3);
     write_for(200 * FAKE_MS);
     owner.superpeer.is_fencing = true;
-    backup_fail(0, true);
+    assert_true(sh_backup_zone_state(owner.backup, 0, &zone));
+    backup_fail(zone.backups[0].nid.v - FAKE_OWNER - 1u, true);
     write_for(500 * FAKE_MS);
     assert_true(owner_status(&owner).under_replicated == 0 && owner_status(&owner).copies == 0);
     owner.superpeer.is_fencing = false;
+    owner_pass(&owner, 3000 * FAKE_MS); /* what was asked meanwhile is asked once more */
     owner_settle(&owner);
     assert_true(owner_status(&owner).copies_done > 0 && !owner_status(&owner).trouble);
     owner_close(&owner);
+}
+
+/* The only backup fails: writes are refused until another one has the zone, which is found though nothing is written. */
+static void the_only_backup_is_replaced(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 3, 3, 1);
+    owner.is_checking = true;
+    write_for(300 * FAKE_MS);
+    owner_settle(&owner);
+    unsigned refused = owner.refused_bare;
+    for (unsigned i = 0; i < 2; i++)
+        backup_fail(i, true);
+    owner_pass(&owner, 200 * FAKE_MS);
+    write_for(20 * FAKE_MS);
+    owner_pass(&owner, 8000 * FAKE_MS);
+    assert_true(owner_status(&owner).copies_done > 0);
+    assert_int_equal(owner_status(&owner).bare, 0);
+    unsigned acknowledged = owner.acknowledged;
+    write_for(300 * FAKE_MS);
+    owner_settle(&owner);
+    assert_true(owner.acknowledged > acknowledged && owner.refused_bare >= refused);
+    owner_close(&owner);
+}
+
+/* Answers of superpeers are lost, while backups fail that were asked for: what the records name is what acknowledgements wait for. */
+static void lost_answers_leave_no_doubt(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 6; round++) {
+        owner_open(&owner, &calm, 5, 5, 2);
+        owner.is_checking = true;
+        owner.superpeer.lost_ppm = 500000;
+        write_for(300 * FAKE_MS);
+        backup_fail(round % 5, true);
+        write_for(200 * FAKE_MS);
+        backup_fail((round + 1) % 5, true);
+        write_for(300 * FAKE_MS);
+        owner.superpeer.lost_ppm = 0;
+        owner_pass(&owner, 15000 * FAKE_MS);
+        owner_settle(&owner);
+        assert_true(owner.checks > 10);
+        owner_close(&owner);
+    }
 }
 
 /* --- At random --------------------------------------------------------------------------------- */
@@ -323,6 +370,8 @@ int main(void)
         cmocka_unit_test(nodes_that_join_complete_zones),
         cmocka_unit_test(the_own_disk_is_replaced),
         cmocka_unit_test(a_life_that_is_over_changes_nothing),
+        cmocka_unit_test(the_only_backup_is_replaced),
+        cmocka_unit_test(lost_answers_leave_no_doubt),
         cmocka_unit_test(random_runs_lose_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,6 +105,8 @@ struct sh_own_zone {
     struct sh_replog_zone *log;  /* of HOME; NULL: there is none */
     struct sh_sink sinks[SH_SINKS_MAX];
     struct sh_zone record;   /* as the superpeers said last; version 0: there is none */
+    struct sh_zone asked;    /* the record that was asked for when there was none */
+    bool is_doubtful;        /* what was asked last may have been carried out, or not */
     struct sh_record_op *op; /* NULL: nothing is asked */
     uint64_t op_again_ns;    /* not before */
     struct sh_copy *copy;    /* NULL: no backup is being added */
@@ -365,6 +367,18 @@ static inline bool sh_sink_is_well(const struct sh_sink *sink)
 {
     return sink->state != SH_SINK_NONE && sink->state != SH_SINK_LOST;
 }
+/* Whether its node is not up by the view, and it has not been given up yet. */
+bool sh_sink_has_failed(const struct sh_sink *sink);
+/* Whether it is well, and its node, if it is one, up. */
+static inline bool sh_sink_serves(const struct sh_sink *sink)
+{
+    return sh_sink_is_well(sink) && !sh_sink_has_failed(sink);
+}
+/* A backup that the record names, and of which this life knows nothing: nothing is acknowledged until it is out of the record. False: there are too
+ * many sinks. */
+bool sh_sink_stranger_add(struct sh_own_zone *zone, const struct sh_zone_backup *backup);
+/* Says anew whether anything could be acknowledged. */
+void sh_zone_bare_look(struct sh_own_zone *zone);
 /* Opens it if it is time; returns when it is. */
 uint64_t sh_sink_tend(struct sh_sink *sink, uint64_t now_ns);
 /* Takes what backups have said as the zone's acknowledgements. */

@@ -256,7 +256,7 @@ unsigned sh_backup_choose(struct sh_own_zone *zone, unsigned wanted, uint64_t no
         request.copysets = &backup->peers.copysets;
     for (unsigned i = 0; i < SH_SINKS_MAX && request.kept_count < request.wanted; i++) {
         const struct sh_sink *sink = &zone->sinks[i];
-        if (sh_sink_is_node(sink) && sh_sink_is_well(sink))
+        if (sh_sink_is_node(sink) && sh_sink_serves(sink))
             kept[request.kept_count++] = sink->nid;
     }
     if (request.kept_count == request.wanted)

@@ -81,10 +81,39 @@ static bool has_joined(const struct sh_sink *sink)
     return sh_sink_is_well(sink) && sink->counts && !sink->is_recorded && has_acknowledged(sink);
 }
 
+static struct sh_sink *sink_of(struct sh_own_zone *zone, const struct sh_zone_backup *backup)
+{
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        struct sh_sink *sink = &zone->sinks[i];
+        if (sink->state != SH_SINK_NONE && sink->nid.v == backup->nid.v &&
+            sink->disk == backup->disk)
+            return sink;
+    }
+    return NULL;
+}
+
+/* The record may name backups that this life has forgotten, or never chose, as the answer that said so was lost. */
+static void strangers_add(struct sh_own_zone *zone, const struct sh_zone *record)
+{
+    for (unsigned i = 0; i < record->count; i++) {
+        const struct sh_zone_backup *backup = &record->backups[i];
+        if (sink_of(zone, backup) || sh_sink_stranger_add(zone, backup))
+            continue;
+        unsigned other =
+            0; /* there is room for one more than a record has, so some are not in it */
+        while (sh_zone_has_backup(record, zone->sinks[other].nid, zone->sinks[other].disk))
+            other++;
+        sh_sink_drop(&zone->sinks[other]);
+        bool is_added = sh_sink_stranger_add(zone, backup);
+        SH_ASSERT(is_added);
+    }
+}
+
 /* The record is that from now on. */
 static void record_set(struct sh_own_zone *zone, const struct sh_zone *record)
 {
     bool is_other = zone->record.incarnation != record->incarnation;
+    strangers_add(zone, record);
     zone->record = *record;
     zone->record.flags &= (uint8_t)~SH_ZONE_OLD;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
@@ -129,26 +158,41 @@ static void number_set(struct sh_own_zone *zone, uint64_t last)
 static void new_answered(struct sh_own_zone *zone, enum shoal_err err,
                          const struct sh_zone_answer *answer)
 {
+    struct sh_backup *backup = zone->backup;
     if (!err && answer->is_there) {
+        zone->op_again_ns = 0;
+        atomic_store(&backup->no_zone, SHOAL_OK);
         record_set(zone, &answer->zone);
     } else if (err == SHOAL_ECANCELED || err == SHOAL_EEXIST) {
         number_set(zone, answer->last);
         zone->op_again_ns = 0;
     } else if (err == SHOAL_ENONODE) {
         sinks_drop(zone); /* one of them is not up, as the superpeers see it */
+    } else {
+        if (!atomic_load(&backup->no_zone))
+            SH_ERROR("backup", "there can be no further zone: new chunks are refused", SH_ERR(err));
+        zone->op_again_ns = backup->now_ns + LOOK_NS;
+        atomic_store(&backup->no_zone, err);
+        sh_waits_room(backup);
     }
+}
+
+/* Whether what the superpeers have is this life's. */
+static bool is_own(const struct sh_own_zone *zone, const struct sh_zone_answer *answer)
+{
+    return answer->zone.owner.v == own_nid(zone).v &&
+           answer->zone.life == zone->backup->config.cluster.life;
 }
 
 static void change_answered(struct sh_own_zone *zone, enum shoal_err err,
                             const struct sh_zone_answer *answer)
 {
     struct sh_backup *backup = zone->backup;
-    bool is_own = answer->is_there && answer->zone.owner.v == own_nid(zone).v &&
-                  answer->zone.life == backup->config.cluster.life;
-    if ((!err || err == SHOAL_EDIFFERS) && is_own) {
+    bool is_other = answer->is_there && !is_own(zone, answer);
+    if ((!err || err == SHOAL_EDIFFERS) && answer->is_there && !is_other) {
         zone->op_again_ns = 0;
         record_set(zone, &answer->zone);
-    } else if (err == SHOAL_ENOTOWNER || (answer->is_there && !is_own)) {
+    } else if (err == SHOAL_ENOTOWNER || is_other) {
         sh_backup_fail(backup, SHOAL_EFENCED);
     } else if (err == SHOAL_ENONODE && zone->copy) {
         sh_sink_lose(zone->copy->sink, err);
@@ -170,6 +214,7 @@ static void on_answer(struct sh_zone_op *op, enum shoal_err err,
     zone->op_again_ns = backup->now_ns + AGAIN_NS;
     if (err == SHOAL_ESTOPPED)
         return;
+    zone->is_doubtful = !answer;
     if (err == SHOAL_EFENCED) {
         /* The superpeers do not see this life as up: it serves nobody then, and nothing is acknowledged. It may return, or
          * finds one day that its zones are another owner's. */
@@ -177,11 +222,15 @@ static void on_answer(struct sh_zone_op *op, enum shoal_err err,
     } else if (asked->kind == SH_RECORD_REMOVE) {
         zone->is_removed = !err || err == SHOAL_ENONAME;
         if (zone->is_removed) {
+            zone->is_doubtful = false;
             sinks_drop(zone);
             sh_zone_dropped(backup, zone->number, SHOAL_OK);
+        } else if (err == SHOAL_ENOTOWNER ||
+                   (answer && answer->is_there && !is_own(zone, answer))) {
+            sh_backup_fail(backup, SHOAL_EFENCED);
         } else {
             if (answer && answer->is_there)
-                zone->record = answer->zone;
+                zone->record.version = answer->zone.version;
             backup->zones.drop.phase = SH_DROP_TELLS; /* again */
         }
     } else if (answer && asked->kind == SH_RECORD_NEW) {
@@ -231,6 +280,11 @@ static void new_ask(struct sh_own_zone *zone, uint64_t now_ns)
                              .incarnation = 1,
                              .version = 1,
                              .wanted = config->cluster.replicas};
+    if (zone->is_doubtful) {
+        if (!record_ask(zone, SH_RECORD_NEW, &zone->asked))
+            zone->op_again_ns = now_ns + AGAIN_NS;
+        return;
+    }
     sinks_drop(zone);
     unsigned count = sh_backup_choose(zone, config->cluster.replicas, now_ns, chosen);
     for (unsigned i = 0; i < count; i++) {
@@ -245,22 +299,12 @@ static void new_ask(struct sh_own_zone *zone, uint64_t now_ns)
         zone->sinks[i].counts = true;
         backup_put(&record, &zone->sinks[i]);
     }
+    zone->asked = record;
     if (!record_ask(zone, SH_RECORD_NEW, &record))
         zone->op_again_ns = now_ns + AGAIN_NS;
 }
 
 /* --- What a record should say ------------------------------------------------------------------ */
-
-static struct sh_sink *sink_of(struct sh_own_zone *zone, const struct sh_zone_backup *backup)
-{
-    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
-        struct sh_sink *sink = &zone->sinks[i];
-        if (sink->state != SH_SINK_NONE && sink->nid.v == backup->nid.v &&
-            sink->disk == backup->disk)
-            return sink;
-    }
-    return NULL;
-}
 
 /* The own disk is a backup only where no other node is. */
 static void home_out(struct sh_own_zone *zone, struct sh_zone *wish)
@@ -325,17 +369,8 @@ static unsigned nodes_well(const struct sh_own_zone *zone)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++)
-        count += sh_sink_is_node(&zone->sinks[i]) && sh_sink_is_well(&zone->sinks[i]);
+        count += sh_sink_is_node(&zone->sinks[i]) && sh_sink_serves(&zone->sinks[i]);
     return count;
-}
-
-static bool has_failed(const struct sh_sink *sink)
-{
-    if (!sh_sink_is_node(sink) || sink->state == SH_SINK_LOST)
-        return false;
-    struct sh_backup *backup = sink->zone->backup;
-    const struct sh_backup_peer *peer = sh_backup_peer_find(backup, sink->nid);
-    return backup->peers.has_view && (!peer || !peer->is_up);
 }
 
 /* Backups that failed are given up where another one is well. Else they may come back, and go on as long as the backlog has
@@ -345,18 +380,19 @@ static uint64_t failed_look(struct sh_own_zone *zone, uint64_t now_ns)
     unsigned well = 0, failed = 0;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         const struct sh_sink *sink = &zone->sinks[i];
-        failed += has_failed(sink);
-        well += sink->is_recorded && sh_sink_is_well(sink) && !has_failed(sink);
+        failed += sh_sink_has_failed(sink);
+        well += sink->is_recorded && sh_sink_serves(sink);
     }
+    sh_zone_bare_look(zone);
     if (!failed)
         return UINT64_MAX;
-    if (!well && !sh_backlog_is_half_full(&zone->backlog))
-        return now_ns + FAILED_NS;
+    bool may_return = !well && !sh_backlog_is_half_full(&zone->backlog);
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
-        if (has_failed(&zone->sinks[i]))
-            sh_sink_lose(&zone->sinks[i], SHOAL_EFAILED);
+        struct sh_sink *sink = &zone->sinks[i];
+        if (sh_sink_has_failed(sink) && !(may_return && sink->is_recorded))
+            sh_sink_lose(sink, SHOAL_EFAILED);
     }
-    return UINT64_MAX;
+    return may_return ? now_ns + FAILED_NS : UINT64_MAX;
 }
 
 /* Attaches one more backup, and begins to copy the zone to it. Returns when to try again. */
@@ -389,8 +425,10 @@ static void strangers_drop(struct sh_own_zone *zone)
 {
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         struct sh_sink *sink = &zone->sinks[i];
-        if (sink->state == SH_SINK_LOST && !sink->is_recorded)
+        if (sink->state == SH_SINK_LOST && !sink->is_recorded) {
             sh_sink_drop(sink);
+            sh_zone_settle(zone); /* it may have been all that was waited for */
+        }
     }
 }
 
@@ -416,9 +454,10 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
         new_ask(zone, now_ns);
         return zone->op ? due_ns : zone->op_again_ns;
     }
-    strangers_drop(zone);
+    if (!zone->is_doubtful)
+        strangers_drop(zone);
     const struct sh_zone wish = wish_of(zone);
-    if (!sh_zone_is_same(&wish, record)) {
+    if (zone->is_doubtful || !sh_zone_is_same(&wish, record)) {
         if (!record_ask(zone, SH_RECORD_CHANGE, &wish))
             due_ns = least(due_ns, now_ns + FAILED_NS);
         return due_ns;
@@ -439,7 +478,8 @@ static bool is_made(const struct sh_own_zone *zone)
         return false;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         enum sh_sink_state state = zone->sinks[i].state;
-        if (state == SH_SINK_CLOSED || state == SH_SINK_OPENING || state == SH_SINK_CLOSING)
+        if (state == SH_SINK_CLOSED || state == SH_SINK_OPENING || state == SH_SINK_CLOSING ||
+            state == SH_SINK_LOST)
             return false;
     }
     return true;

@@ -93,12 +93,40 @@ static void cursor_end(struct sh_sink *sink)
         sh_waits_room(sink->zone->backup);
 }
 
+bool sh_sink_has_failed(const struct sh_sink *sink)
+{
+    if (!sh_sink_is_node(sink) || sink->state == SH_SINK_LOST)
+        return false;
+    struct sh_backup *backup = sink->zone->backup;
+    const struct sh_backup_peer *peer = sh_backup_peer_find(backup, sink->nid);
+    return backup->peers.has_view && (!peer || !peer->is_up);
+}
+
+bool sh_sink_stranger_add(struct sh_own_zone *zone, const struct sh_zone_backup *backup)
+{
+    unsigned i = 0;
+    while (i < SH_SINKS_MAX && zone->sinks[i].state != SH_SINK_NONE)
+        i++;
+    if (i == SH_SINKS_MAX)
+        return false;
+    zone->sinks[i] = (struct sh_sink){.zone = zone,
+                                      .state = SH_SINK_LOST,
+                                      .nid = backup->nid,
+                                      .disk = backup->disk,
+                                      .is_recorded = true,
+                                      .counts = true,
+                                      .why = SHOAL_EDIFFERS};
+    for (unsigned level = SH_LEVEL_REPLICATED; level < SH_LEVELS; level++)
+        zone->sinks[i].acked[level] = atomic_load(&zone->acked[level]);
+    return true;
+}
+
 /* Whether a write that waits for backups would ever be acknowledged as things are. */
-static void bare_look(struct sh_own_zone *zone)
+void sh_zone_bare_look(struct sh_own_zone *zone)
 {
     bool is_bare = true;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++)
-        is_bare &= !(zone->sinks[i].counts && sh_sink_is_well(&zone->sinks[i]));
+        is_bare &= !(zone->sinks[i].counts && sh_sink_serves(&zone->sinks[i]));
     atomic_store(&zone->is_bare, is_bare);
 }
 
@@ -119,7 +147,7 @@ void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)
     cursor_end(sink);
     sink->state = SH_SINK_LOST;
     sink->why = why;
-    bare_look(zone);
+    sh_zone_bare_look(zone);
     sh_zones_tend(zone->backup);
 }
 
@@ -137,7 +165,7 @@ void sh_zone_settle(struct sh_own_zone *zone)
         if (least != UINT64_MAX)
             sh_zone_acked(zone, (enum sh_level)level, least);
     }
-    bare_look(zone);
+    sh_zone_bare_look(zone);
 }
 
 /* --- Asking ------------------------------------------------------------------------------------ */
@@ -369,7 +397,7 @@ void sh_sink_forget(struct sh_sink *sink)
     call_leave(sink);
     cursor_end(sink);
     *sink = (struct sh_sink){.state = SH_SINK_NONE};
-    bare_look(zone);
+    sh_zone_bare_look(zone);
 }
 
 void sh_sink_drop(struct sh_sink *sink)

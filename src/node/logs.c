@@ -380,10 +380,10 @@ void sh_logs_close(struct sh_logs *logs)
 void sh_logs_view(struct sh_logs *logs, const struct sh_view *view)
 {
     enum shoal_err err = sh_view_copy(&logs->view, view);
-    if (!err && !sh_logs_is_self(logs))
-        err = sh_backup_view(logs->backup, view);
-    if (err)
-        SH_WARN("node", "the view is not known to the peer's logs", SH_ERR(err));
+    enum shoal_err backup_err =
+        sh_logs_is_self(logs) ? SHOAL_OK : sh_backup_view(logs->backup, view);
+    if (err || backup_err)
+        SH_WARN("node", "the view is not known to the peer's logs", SH_ERR(err ? err : backup_err));
     if (logs->keeper)
         sh_keeper_view_changed(logs->keeper);
 }
