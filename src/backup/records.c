@@ -319,6 +319,21 @@ static void home_out(struct sh_own_zone *zone, struct sh_zone *wish)
     wish->count = (uint8_t)kept;
 }
 
+/* Backups that had failed and were replaced may be there again: there are to be no more than are wanted. Those that have failed go first. */
+static void surplus_out(struct sh_own_zone *zone, struct sh_zone *wish)
+{
+    while (wish->count > wish->wanted) {
+        unsigned out = wish->count - 1u;
+        for (unsigned i = 0; i < wish->count; i++) {
+            if (sh_sink_has_failed(sink_of(zone, &wish->backups[i])))
+                out = i;
+        }
+        wish->count--;
+        for (unsigned i = out; i < wish->count; i++)
+            wish->backups[i] = wish->backups[i + 1];
+    }
+}
+
 /* The first and last of the zone's chunks that this node has created. */
 static void bounds_set(struct sh_own_zone *zone, struct sh_zone *wish)
 {
@@ -350,6 +365,7 @@ static struct sh_zone wish_of(struct sh_own_zone *zone)
             backup_put(&wish, sink);
     }
     home_out(zone, &wish);
+    surplus_out(zone, &wish);
     if (!wish.count) {
         /* Backups that failed may come back, and are the only ones that have what was acknowledged: they stay until another one has. */
         wish.count = record->count;
@@ -432,6 +448,20 @@ static void strangers_drop(struct sh_own_zone *zone)
     }
 }
 
+/* Gives up a copy that is not needed any more, as a backup that had failed is there again. */
+static void surplus_drop(struct sh_own_zone *zone)
+{
+    unsigned serving = 0;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        const struct sh_sink *sink = &zone->sinks[i];
+        serving += sink->is_recorded && sh_sink_is_node(sink) && sh_sink_serves(sink);
+    }
+    if (!zone->copy || serving < zone->record.wanted)
+        return;
+    sh_sink_drop(zone->copy->sink);
+    sh_zone_settle(zone);
+}
+
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -454,8 +484,10 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
         new_ask(zone, now_ns);
         return zone->op ? due_ns : zone->op_again_ns;
     }
-    if (!zone->is_doubtful)
+    if (!zone->is_doubtful) {
         strangers_drop(zone);
+        surplus_drop(zone);
+    }
     const struct sh_zone wish = wish_of(zone);
     if (zone->is_doubtful || !sh_zone_is_same(&wish, record)) {
         if (!record_ask(zone, SH_RECORD_CHANGE, &wish))
