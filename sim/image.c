@@ -93,6 +93,8 @@ static size_t piece_bytes(size_t at, size_t left)
 void sh_image_write(struct sh_image *image, uint64_t offset, const uint8_t *bytes, size_t size)
 {
     SH_ASSERT(offset <= SIZE_MAX - size);
+    if (!size)
+        return;
     size_t end = (size_t)offset + size;
     grow(image, end);
     for (size_t at = (size_t)offset, piece; at < end; at += piece, bytes += piece) {
@@ -175,6 +177,8 @@ uint64_t sh_image_space(const struct sh_image *image)
 
 uint64_t sh_image_more(const struct sh_image *image, uint64_t offset, size_t size)
 {
+    if (!size)
+        return 0;
     size_t end = (size_t)offset + size;
     size_t new_size = end > image->size ? end : image->size;
     size_t last = image->size / BLOCK_BYTES, first = (size_t)offset / BLOCK_BYTES;

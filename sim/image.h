@@ -21,7 +21,8 @@ struct sh_image {
     size_t size;  /* bytes */
 };
 
-/* Writes size bytes (borrowed) from offset on; the image grows as needed, by zeros up to there. */
+/* Writes size bytes (borrowed) from offset on; the image grows as needed, by zeros up to there. No
+ * bytes change nothing, as with pwrite. */
 void sh_image_write(struct sh_image *image, uint64_t offset, const uint8_t *bytes, size_t size);
 /* Reads size bytes from offset on, all of which are in the image. */
 void sh_image_read(const struct sh_image *image, uint64_t offset, uint8_t *bytes_out, size_t size);

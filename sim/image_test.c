@@ -31,7 +31,7 @@ static void model_fill(struct model *model, size_t offset, size_t size)
 {
     for (size_t i = offset; i < offset + size; i++)
         model->takes_space[i - i % SH_IMAGE_BLOCK_BYTES] = true;
-    if (offset + size > model->size)
+    if (size && offset + size > model->size)
         model->size = offset + size;
 }
 
