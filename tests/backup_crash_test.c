@@ -67,10 +67,11 @@ struct test {
     struct op ops[OPS];
     bool is_numbered; /* requests are; else zones that are empty go at once */
     unsigned ids;     /* above all that were ever there */
+    bool empties;     /* all that is there is being removed, so that zones are empty, and go */
 };
 
 static unsigned all_writes, all_acked, all_checked, all_zones, all_refused, all_waited, all_large,
-    all_troubles, all_later, all_abandoned, all_grown;
+    all_troubles, all_later, all_abandoned, all_grown, all_dropped, all_emptied, all_evacuated;
 static uint64_t all_completions, all_missing;
 static uint8_t scratch[1 << 20];
 
@@ -112,6 +113,7 @@ static enum shoal_err node_open(struct test *test, const struct sh_env *env)
     const struct sh_backup_config backup = {.store = NULL,
                                             .nid = {NID},
                                             .zone_bytes = ZONE_BYTES,
+                                            .sparse_zones = 1,
                                             .window_bytes = UINT64_C(4) << 20,
                                             .wake = wake,
                                             .arg = test};
@@ -374,6 +376,25 @@ static void remove_some(struct test *test, struct op *op)
     }
 }
 
+/* Removes chunks from one end to the other; in the end there are none. */
+static void remove_next(struct test *test, struct op *op)
+{
+    shoal_cid cids[CHANGES];
+    enum shoal_err errs[CHANGES];
+    unsigned count = 0;
+    for (unsigned id = 1; id < test->ids && count < CHANGES; id++) {
+        if (test->chunks[id].count && test->chunks[id].size != ABSENT)
+            cids[count++] = cid_of(id);
+    }
+    test->empties = count > 0;
+    all_emptied += !count;
+    (void)sh_backup_remove_multi(test->backup, &op->write, cids, count, errs);
+    for (unsigned i = 0; i < count; i++) {
+        if (was_done(test, errs[i]))
+            changed(op, (unsigned)shoal_cid_local(cids[i]), NULL, ABSENT);
+    }
+}
+
 static void put_some(struct test *test, struct op *op)
 {
     static uint8_t bytes[CHANGES][256];
@@ -559,7 +580,10 @@ static void act(struct test *test)
     if (!op)
         return;
     unsigned kind = (unsigned)sh_prng_below(&test->prng, 20);
-    if (is_large_busy(test, 0) || kind < 5)
+    test->empties |= test->seed % 3 == 0 && sh_prng_below(&test->prng, 100) == 0;
+    if (test->empties && !is_large_busy(test, 0) && kind < 18)
+        remove_next(test, op);
+    else if (is_large_busy(test, 0) || kind < 5)
         create_some(test, op);
     else if (kind < 7)
         remove_some(test, op);
@@ -684,6 +708,10 @@ static void run_seed(uint64_t seed, uint64_t at)
                                          sh_world_now(test.world) +
                                              sh_prng_below(&test.prng, 3 * MS));
         }
+        struct sh_backup_status status;
+        sh_backup_status_get(test.backup, &status);
+        all_dropped += status.dropped;
+        all_evacuated += status.evacuated;
         all_troubles += sh_replog_trouble(test.log) != SHOAL_OK;
         calm.keeps_done = sh_prng_below(&test.prng, 2);
         sh_world_disk_faults_set(test.world, &calm);
@@ -716,13 +744,15 @@ static void fixed_seeds_hold(void **state)
                   "%u grown, %u chunks "
                   "found, %u of them with "
                   "later changes, %u zones, %u logs out of service, %u completions had to be "
-                  "there, %u are not\n",
+                  "there, %u are not, %u times empty, %u zones dropped, %u chunks evacuated\n",
                   all_writes, all_acked, all_waited, all_refused, all_large, all_abandoned,
                   all_grown, all_checked, all_later, all_zones, all_troubles,
-                  (unsigned)all_completions, (unsigned)all_missing);
+                  (unsigned)all_completions, (unsigned)all_missing, all_emptied, all_dropped,
+                  all_evacuated);
     assert_true(all_acked > 10000 && all_waited > 1000 && all_refused > 50 && all_large > 10 &&
                 all_abandoned > 20 && all_grown > 200 && all_checked > 10000 && all_later > 100 &&
-                all_zones > 100 && all_completions > 100 && all_missing > 50);
+                all_zones > 100 && all_completions > 100 && all_missing > 50 && all_dropped > 30 &&
+                all_evacuated > 1000);
 }
 
 static void fresh_seeds_hold(void **state)

@@ -167,6 +167,7 @@ enum scene {
     PLAIN,     /* a zone of four chunks */
     MOVED,     /* a zone to which a chunk has moved, that an earlier one still has an image of */
     MOVED_OUT, /* a zone from which a chunk has just moved to a later one */
+    SPARSE,    /* a zone that has one small chunk, which is to move to a later one */
     SCENES
 };
 
@@ -197,6 +198,13 @@ static void scene_make(enum scene scene)
         watch.zone = zone_numbered(number);
         for (unsigned i = 0; i < 4; i++)
             (void)begin(OWNER_REMOVE, first[i], 0, SH_LEVEL_REPLICATED);
+        return;
+    }
+    if (scene == SPARSE) {
+        watch.zone = zone_numbered(number);
+        for (unsigned i = 1; i < 4; i++)
+            (void)begin(OWNER_REMOVE, first[i], 0, SH_LEVEL_REPLICATED);
+        (void)begin(OWNER_RESIZE, first[0], 100, SH_LEVEL_REPLICATED);
         return;
     }
     grown = first[0];
@@ -271,8 +279,9 @@ static void fault_end(enum fault fault, unsigned backup)
 
 /* --- Tests ------------------------------------------------------------------------------------- */
 
-static void open_one(bool has_home)
+static void open_one(enum scene scene, bool has_home)
 {
+    owner.config.sparse_zones = scene == SPARSE ? 1 : UINT32_MAX;
     memset(&watch, 0, sizeof watch);
     watch.was_recorded = true;
     owner.has_home = has_home;
@@ -301,7 +310,7 @@ static void end_check(enum fault fault, bool has_home)
 /* One zone goes while one thing happens, after so many events; returns whether it had gone before that. */
 static bool drop_once(enum scene scene, enum fault fault, unsigned at, bool has_home)
 {
-    open_one(has_home);
+    open_one(scene, has_home);
     scene_make(scene);
     bool was_over = events_pass(at);
     unsigned backup = backup_drawn().v - FAKE_OWNER - 1u;
@@ -358,6 +367,7 @@ static unsigned open_apart(uint64_t *small, uint64_t *large, uint64_t *others)
 {
     struct sh_world_config config = calm;
     uint64_t number, next;
+    owner.config.sparse_zones = UINT32_MAX;
     do {
         memset(&watch, 0, sizeof watch);
         config.seed++;
@@ -453,6 +463,18 @@ static void a_zone_that_was_moved_from_goes(void **state)
     drops_hold(MOVED_OUT, false);
 }
 
+static void a_sparse_zone_goes(void **state)
+{
+    (void)state;
+    drops_hold(SPARSE, false);
+}
+
+static void a_sparse_zone_of_the_own_disk_goes(void **state)
+{
+    (void)state;
+    drops_hold(SPARSE, true);
+}
+
 static void a_zone_of_the_own_disk_goes(void **state)
 {
     (void)state;
@@ -467,6 +489,8 @@ int main(void)
         cmocka_unit_test(a_zone_that_was_moved_to_goes),
         cmocka_unit_test(a_zone_that_was_moved_from_goes),
         cmocka_unit_test(a_zone_of_the_own_disk_goes),
+        cmocka_unit_test(a_sparse_zone_goes),
+        cmocka_unit_test(a_sparse_zone_of_the_own_disk_goes),
         cmocka_unit_test(the_former_zone_is_left_first),
         cmocka_unit_test(the_former_zone_is_durable_first),
     };

@@ -47,6 +47,7 @@ static inline enum shoal_err backup_node_open(struct backup_node *node, struct s
                                           .small_pages = true};
     struct sh_backup_config backup = {.nid = {NODE_NID},
                                       .zone_bytes = NODE_ZONE_BYTES,
+                                      .sparse_zones = 1,
                                       .window_bytes = UINT64_C(4) << 20,
                                       .wake = backup_node_wake};
     struct sh_replog_config log = {.disk = disk,

@@ -522,7 +522,9 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
                                                                        unsigned i))
 {
     bool has_home = owner->has_home, has_copysets = owner->config.cluster.has_copysets;
+    uint32_t sparse_zones = owner->config.sparse_zones;
     memset(owner, 0, sizeof *owner);
+    owner->config.sparse_zones = sparse_zones;
     owner->config.cluster.has_copysets = has_copysets;
     owner->backup_node = backup_node;
     owner->has_home = has_home;

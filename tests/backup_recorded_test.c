@@ -39,6 +39,7 @@ struct state {
     size_t acked[SH_LEVELS]; /* the place of its acknowledgement */
     uint32_t zone;           /* in whose order it is; UNKNOWN */
     uint32_t write;          /* its place in that order, which the changes of one write share */
+    bool is_retold;          /* another zone has it, too */
 };
 
 struct chunk {
@@ -77,19 +78,53 @@ struct run {
     uint64_t live;
     uint32_t writes;
     unsigned levels; /* writes are drawn from so many */
+    unsigned sheds;  /* so many acts remove chunks, so that zones have few */
     size_t *acks;    /* the places of acknowledgements, each once */
     size_t acks_count, acks_room;
-    /* Zones of a life, as marks of writes name them, and the zones of all lives; of one zone of several lives the later ones lead to the
-     * first. */
-    struct sh_own_zone *zones_of_life[ZONES];
-    uint32_t zones_first; /* of this life */
-    uint32_t zones_same[ZONES], zones_count;
+    uint64_t evacuated; /* chunks, in this life */
 };
 
 static struct {
-    unsigned acked[SH_LEVELS], refused, large, abandoned, grown, removed, moved, joined;
+    unsigned acked[SH_LEVELS], refused, large, abandoned, grown, removed, moved, evacuated;
+    uint64_t dropped;
 } all;
 static uint8_t scratch[NODE_CHUNK_BYTES_MAX];
+
+static shoal_cid cid_of(unsigned id)
+{
+    return shoal_cid_make((shoal_nid){NODE_NID}, id);
+}
+
+/* --- Zones ------------------------------------------------------------------------------------- */
+
+/* The number of the zone that a chunk is of now, which is the same in all lives; UNKNOWN: of none. */
+static uint32_t zone_now(const struct run *run, unsigned id)
+{
+    uint64_t number;
+    if (!sh_backup_zone_number(run->node.backup, cid_of(id), &number))
+        return UNKNOWN;
+    assert_true(number < ZONES);
+    return (uint32_t)number;
+}
+
+/* Chunks may have moved to other zones in the step, as they are: such a state may come back by way of either zone. */
+static void evacuated_look(struct run *run)
+{
+    struct sh_backup_status status;
+    sh_backup_status_get(run->node.backup, &status);
+    if (status.evacuated == run->evacuated)
+        return;
+    run->evacuated = status.evacuated;
+    for (unsigned id = 1; id < run->ids; id++) {
+        struct chunk *chunk = &run->chunks[id];
+        uint32_t zone = chunk->count && chunk->size != ABSENT ? zone_now(run, id) : chunk->zone;
+        if (zone == chunk->zone)
+            continue;
+        chunk->zone = zone;
+        chunk->states[chunk->count - 1].is_retold = true;
+        all.evacuated++;
+    }
+}
 
 static void step(struct run *run)
 {
@@ -98,50 +133,7 @@ static void step(struct run *run)
     (void)sh_backup_step(run->node.backup, now, backup_node_seconds(now));
     (void)sh_disk_poll(&run->recorder->base, false);
     assert_int_equal(sh_replog_trouble(run->node.log), SHOAL_OK);
-}
-
-/* --- Zones ------------------------------------------------------------------------------------- */
-
-static uint32_t zone_root(const struct run *run, uint32_t zone)
-{
-    while (zone != UNKNOWN && run->zones_same[zone] != zone)
-        zone = run->zones_same[zone];
-    return zone;
-}
-
-static uint32_t zone_named(struct run *run, struct sh_own_zone *zone)
-{
-    for (uint32_t i = run->zones_first; i < run->zones_count; i++) {
-        if (run->zones_of_life[i] == zone)
-            return i;
-    }
-    assert_true(run->zones_count < ZONES);
-    run->zones_of_life[run->zones_count] = zone;
-    run->zones_same[run->zones_count] = run->zones_count;
-    return run->zones_count++;
-}
-
-/* In whose order a change is. A chunk that does not grow stays in its zone, which in a new life has a new name. */
-static uint32_t zone_of(struct run *run, const struct op *op, const struct chunk *chunk,
-                        uint32_t size)
-{
-    bool stays = chunk->count && chunk->size != ABSENT && (size == ABSENT || size <= chunk->size);
-    uint32_t before = zone_root(run, chunk->zone);
-    if (op->write.marks_count != 1 || op->write.is_all)
-        return stays ? before : UNKNOWN;
-    uint32_t zone = zone_root(run, zone_named(run, op->write.marks[0].zone));
-    if (zone == before || before == UNKNOWN)
-        return zone;
-    if (!stays) {
-        all.moved++;
-        return zone;
-    }
-    assert_true(before < run->zones_first || zone < run->zones_first);
-    assert_true(zone >= run->zones_first || before >= run->zones_first);
-    uint32_t first = zone < before ? zone : before;
-    run->zones_same[zone < before ? before : zone] = first;
-    all.joined++;
-    return first;
+    evacuated_look(run);
 }
 
 /* --- The model --------------------------------------------------------------------------------- */
@@ -171,12 +163,14 @@ static void changed(struct op *op, unsigned id, const uint8_t *bytes, uint32_t s
     struct run *run = op->run;
     struct chunk *chunk = &run->chunks[id];
     assert_true(id < IDS && op->count < CHANGES);
-    chunk->zone = chunk->count ? chunk->zone : UNKNOWN;
+    uint32_t zone = zone_now(run, id);
+    assert_true(zone != UNKNOWN);
+    all.moved += chunk->count && chunk->zone != UNKNOWN && zone != chunk->zone;
     struct state state = {.hash = hash_of(bytes, size),
                           .made = run->recorder->events_count,
                           .gone = NEVER,
                           .acked = {NEVER, NEVER, NEVER},
-                          .zone = zone_of(run, op, chunk, size),
+                          .zone = zone,
                           .write = run->writes};
     chunk->states = recorder_more(chunk->states, chunk->count, &chunk->room, sizeof state);
     chunk->zone = state.zone;
@@ -246,11 +240,6 @@ static bool was_done(enum shoal_err err)
     if (err && err != SHOAL_EAGAIN)
         fail_msg("a write: %s", shoal_err_name(err));
     return !err;
-}
-
-static shoal_cid cid_of(unsigned id)
-{
-    return shoal_cid_make((shoal_nid){NODE_NID}, id);
 }
 
 static bool is_large_busy(const struct run *run)
@@ -451,7 +440,12 @@ static bool act(struct run *run)
         return false;
     run->writes++;
     unsigned kind = (unsigned)sh_prng_below(&run->prng, 20);
-    if (kind < 4 && run->live < LIVE_BYTES_MAX && run->ids < IDS - CHANGES)
+    if (!run->sheds && sh_prng_below(&run->prng, 700) == 0)
+        run->sheds = 50;
+    if (run->sheds && !is_large_busy(run)) {
+        run->sheds--;
+        remove_some(run, op);
+    } else if (kind < 4 && run->live < LIVE_BYTES_MAX && run->ids < IDS - CHANGES)
         create_some(run, op);
     else if (is_large_busy(run))
         (void)0; /* a large chunk is changed alone, so that the model knows in which order */
@@ -479,6 +473,7 @@ struct cut {
     uint64_t number;
     /* Of each zone, by the chunks that were looked at: the last write that is there, and the first that is not. */
     uint32_t there[ZONES], missing[ZONES];
+    unsigned there_id[ZONES], missing_id[ZONES]; /* of which chunks they are */
     uint64_t later, bounds;
 };
 
@@ -507,19 +502,38 @@ static size_t first_allowed(const struct cut *cut, const struct chunk *chunk)
     return 0;
 }
 
-static void zone_has(struct cut *cut, const struct state *state)
+static void zone_has(struct cut *cut, unsigned id, const struct state *state)
 {
-    uint32_t zone = zone_root(cut->run, state->zone);
-    if (zone != UNKNOWN && cut->there[zone] < state->write)
-        cut->there[zone] = state->write;
-    cut->bounds += zone != UNKNOWN;
+    if (state->is_retold)
+        return;
+    if (cut->there[state->zone] < state->write) {
+        cut->there[state->zone] = state->write;
+        cut->there_id[state->zone] = id;
+    }
+    cut->bounds++;
 }
 
-static void zone_lacks(struct cut *cut, const struct state *state)
+static void zone_lacks(struct cut *cut, unsigned id, const struct state *state)
 {
-    uint32_t zone = zone_root(cut->run, state->zone);
-    if (zone != UNKNOWN && cut->missing[zone] > state->write)
-        cut->missing[zone] = state->write;
+    if (cut->missing[state->zone] > state->write) {
+        cut->missing[state->zone] = state->write;
+        cut->missing_id[state->zone] = id;
+    }
+}
+
+static void states_print(const struct chunk *chunk, uint64_t is, size_t first)
+{
+    print_message("its hash is %llx, allowed from state %zu on of these:\n", (unsigned long long)is,
+                  first);
+    for (size_t i = 0; i < chunk->count; i++) {
+        const struct state *state = &chunk->states[i];
+        print_message("%zu: %llx, made at %zu, gone at %zd, acknowledged at %zd and %zd, zone %u, "
+                      "write %u, retold %d\n",
+                      i + 1, (unsigned long long)state->hash, state->made, (ssize_t)state->gone,
+                      (ssize_t)state->acked[SH_LEVEL_REPLICATED],
+                      (ssize_t)state->acked[SH_LEVEL_DURABLE], state->zone, state->write,
+                      state->is_retold);
+    }
 }
 
 /* Returns the state in which a chunk is, counted from 1, the last one if there are several; 0: it was never there. */
@@ -542,13 +556,15 @@ static size_t chunk_check(struct cut *cut, const struct backup_node *node, unsig
         fitting++;
         last = i;
     }
-    if (!is_found)
+    if (!is_found) {
+        states_print(chunk, is, first);
         cut_fail(cut, "a chunk is in no state that it may be in", id);
+    }
     if (fitting == 1 && last)
-        zone_has(cut, &chunk->states[last - 1]);
+        zone_has(cut, id, &chunk->states[last - 1]);
     for (size_t i = last; i < chunk->count; i++) {
         if (is_possible(&chunk->states[i], cut->place))
-            zone_lacks(cut, &chunk->states[i]);
+            zone_lacks(cut, id, &chunk->states[i]);
     }
     cut->later += last > first;
     return last;
@@ -556,9 +572,14 @@ static size_t chunk_check(struct cut *cut, const struct backup_node *node, unsig
 
 static void zones_check(struct cut *cut)
 {
-    for (uint32_t zone = 0; zone < cut->run->zones_count; zone++) {
-        if (cut->there[zone] > cut->missing[zone])
-            cut_fail(cut, "a zone has a later write, and lacks an earlier one", zone);
+    for (uint32_t zone = 0; zone < ZONES; zone++) {
+        if (cut->there[zone] <= cut->missing[zone])
+            continue;
+        print_message("zone %u has write %u, and lacks write %u\n", zone, cut->there[zone],
+                      cut->missing[zone]);
+        states_print(&cut->run->chunks[cut->there_id[zone]], 0, 0);
+        states_print(&cut->run->chunks[cut->missing_id[zone]], 0, 0);
+        cut_fail(cut, "a zone has a later write, and lacks an earlier one", zone);
     }
 }
 
@@ -566,20 +587,6 @@ static void cut_init(struct cut *cut)
 {
     memset(cut->there, 0, sizeof cut->there);
     memset(cut->missing, 0xff, sizeof cut->missing);
-}
-
-/* In whose order a chunk's state is; of states that look alike, perhaps in that of several zones: UNKNOWN. */
-static uint32_t zone_found(const struct run *run, const struct chunk *chunk, size_t is)
-{
-    if (!is)
-        return UNKNOWN;
-    uint32_t zone = zone_root(run, chunk->states[is - 1].zone);
-    for (size_t i = 0; i < chunk->count; i++) {
-        bool is_alike = chunk->states[i].hash == chunk->states[is - 1].hash;
-        if (is_alike && zone_root(run, chunk->states[i].zone) != zone)
-            return UNKNOWN;
-    }
-    return zone;
 }
 
 /* The node is open again: what it did not find is gone, and what it found is what the chunks are. */
@@ -599,7 +606,7 @@ static void run_found(struct run *run)
         enum shoal_err err =
             sh_store_get(run->node.store, cid_of(id), scratch, sizeof scratch, &size);
         chunk_now(run, chunk, scratch, err ? ABSENT : size);
-        chunk->zone = zone_found(run, chunk, is);
+        chunk->zone = zone_now(run, id);
     }
     zones_check(&cut);
 }
@@ -632,7 +639,7 @@ static void run_record(struct run *run)
         if (err)
             fail_msg("seed %llu, life %u: %s", (unsigned long long)run->seed, life,
                      shoal_err_name(err));
-        run->zones_first = run->zones_count;
+        run->evacuated = 0;
         run_found(run);
         run_live(run);
         struct sh_replog_status status;
@@ -643,6 +650,9 @@ static void run_record(struct run *run)
                       (unsigned long long)run->recorder->bytes >> 10,
                       (unsigned long long)status.syncs, (unsigned long long)status.slots_cleaned,
                       status.zones, (unsigned long long)run->node.found.chunks);
+        struct sh_backup_status backup;
+        sh_backup_status_get(run->node.backup, &backup);
+        all.dropped += backup.dropped;
         for (unsigned i = 0; i < OPS; i++)
             op_end(&run->ops[i]);
         backup_node_close(&run->node);
@@ -749,12 +759,13 @@ static void recorded_run_holds(void **state)
     run_record(&run);
     run.real->ops->destroy(run.real);
     print_message("%u, %u, %u changes acknowledged by level, %u refused, %u large, %u given up, %u "
-                  "grown, %u removed, %u moved, %u zones, %u of them met again\n",
+                  "grown, %u removed, %u moved, %u evacuated, %llu zones dropped\n",
                   all.acked[0], all.acked[1], all.acked[2], all.refused, all.large, all.abandoned,
-                  all.grown, all.removed, all.moved, run.zones_count, all.joined);
+                  all.grown, all.removed, all.moved, all.evacuated,
+                  (unsigned long long)all.dropped);
     assert_true(all.acked[0] > 1000 && all.acked[1] > 1000 && all.acked[2] > 1000);
     assert_true(all.large > 2 && all.grown > 20 && all.removed > 100 && all.moved > 0 &&
-                all.joined > 0);
+                all.evacuated > 0);
     states_check(&run, text && *text ? (size_t)strtoull(text, NULL, 0) : 400);
     run_free(&run);
 }

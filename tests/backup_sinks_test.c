@@ -339,6 +339,8 @@ static void run_seed(uint64_t seed, uint64_t at)
                                               .window_bytes_max = 1 << 18}};
     unsigned backups = 3 + (unsigned)(seed % 3);
     print_message("seed %llu\n", (unsigned long long)seed);
+    /* In every other run chunks move out of zones that have few. */
+    owner.config.sparse_zones = seed % 2 ? 1 : UINT32_MAX;
     owner_open(&owner, &config, backups, backups, (uint8_t)(1 + seed / 3 % 3));
     owner.is_checking = true;
     owner.checks_one_in = 4;

@@ -193,6 +193,16 @@ void sh_backlog_open(struct sh_backlog *backlog)
     sh_spin_release(&backlog->lock);
 }
 
+bool sh_backlog_is_still(struct sh_backlog *backlog, uint64_t *next_out)
+{
+    sh_spin_take(&backlog->lock);
+    bool is_still = !backlog->is_held && !backlog->reserved;
+    if (is_still)
+        *next_out = backlog->next;
+    sh_spin_release(&backlog->lock);
+    return is_still;
+}
+
 void sh_backlog_cancel(struct sh_backlog *backlog, uint64_t bytes)
 {
     sh_spin_take(&backlog->lock);

@@ -125,6 +125,8 @@ SHOAL_NODISCARD enum shoal_err sh_backlog_admit(struct sh_backlog *backlog, uint
  * and its next number is that one, it is closed: from now on neither admit nor hold find room (EAGAIN), until it is opened. */
 bool sh_backlog_close(struct sh_backlog *backlog, uint64_t next);
 void sh_backlog_open(struct sh_backlog *backlog);
+/* Whether no room is taken and no chunk comes in pieces, now; then also the number of the next write. */
+bool sh_backlog_is_still(struct sh_backlog *backlog, uint64_t *next_out);
 /* Gives room back that nothing was recorded in. */
 void sh_backlog_cancel(struct sh_backlog *backlog, uint64_t bytes);
 /* Records an entry for which room was taken, an image of any size, in pieces where it has many; returns its number. note: NULL, or an image of at most

@@ -73,6 +73,7 @@ void sh_backup_destroy(struct sh_backup *backup)
 {
     if (!backup)
         return;
+    sh_evacuation_stop(&backup->zones);
     sh_backup_leave(backup);
     if (backup->is_on)
         sh_store_witness_set(backup->config.store, NULL);
@@ -263,9 +264,11 @@ static unsigned spare_make(struct sh_backup *backup, uint64_t now_ns)
     backup->zone_again_ns = err ? now_ns + ZONE_AGAIN_NS : 0;
     /* Now and then it looks whether any are empty: who empties the open zone does not say so. */
     atomic_store(&zones->has_empty, true);
-    if (err && !atomic_load(&backup->no_zone))
+    /* Writers wait for the room that a zone leaves. */
+    bool is_near = err == SHOAL_ENOSPC && sh_zones_is_drop_near(backup, now_ns);
+    if (err && !is_near && !atomic_load(&backup->no_zone))
         SH_ERROR("backup", "there can be no further zone: new chunks are refused", SH_ERR(err));
-    atomic_store(&backup->no_zone, err);
+    atomic_store(&backup->no_zone, is_near ? SHOAL_OK : err);
     sh_lock_take(&zones->lock);
     zones->spare = err ? NULL : zone;
     sh_lock_release(&zones->lock);
@@ -511,6 +514,7 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
     *status_out = (struct sh_backup_status){.trouble = atomic_load(&backup->trouble),
                                             .writes = zones->dropped_writes,
                                             .dropped = zones->dropped,
+                                            .evacuated = zones->evacuated,
                                             .blocks_free = sh_backlog_pool_left(backup->pool)};
     uint64_t end = sh_zones_places(zones);
     for (uint64_t i = 0; i < end; i++) {

@@ -56,6 +56,8 @@ struct sh_backup_config {
     struct sh_store *store; /* borrowed */
     shoal_nid nid;       /* creator of the store's own chunks, in the log; 0: sh_backup_nid_set */
     uint64_t zone_bytes; /* most bytes of a zone's chunks, with SH_ZONE_CHUNK_BYTES for each */
+    /* From so many zones on of which less than a quarter is in use, chunks move out of the one that has least. 0: 4. UINT32_MAX: never. */
+    uint32_t sparse_zones;
     /* Of all backlogs; one has a quarter of it at most, and 1 MiB at least. 0: nothing is ever backed up. */
     uint64_t window_bytes;
     /* How long a client may repeat a request that it has sent; 0: SH_ONCE_REPEAT_NS. For so long an empty zone stays, for its completion
@@ -125,6 +127,8 @@ bool sh_backup_is_on(const struct sh_backup *backup);
 
 /* Whether a zone that was found claims a chunk. */
 bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk);
+/* The number of the zone that has a chunk; false: none has. */
+bool sh_backup_zone_number(struct sh_backup *backup, shoal_cid cid, uint64_t *number_out);
 
 /* --- Writing ----------------------------------------------------------------------------------- */
 
@@ -249,6 +253,7 @@ struct sh_backup_status {
     uint64_t live_bytes; /* of chunks, with SH_ZONE_CHUNK_BYTES for each */
     uint64_t writes;     /* numbers given so far */
     uint64_t dropped;    /* zones, as they were empty */
+    uint64_t evacuated;  /* chunks that moved out of zones that had few */
     size_t blocks_free;  /* of backlogs */
     enum shoal_err trouble;
     /* In a cluster: */

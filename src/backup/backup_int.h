@@ -100,8 +100,10 @@ struct sh_own_zone {
     /* No backup takes its writes: those that are to be acknowledged are refused. */
     _Atomic bool is_bare;
     _Atomic bool is_concluded; /* no new chunks come */
+    _Atomic bool is_evacuated; /* until it is dropped, chunks are not made in it again */
     /* The step's. */
     uint64_t told_seen, told_ns; /* it has seen that many, first at that time */
+    uint64_t evacuate_ns;        /* it is not evacuated before */
     struct sh_replog_zone *log;  /* of HOME; NULL: there is none */
     struct sh_sink sinks[SH_SINKS_MAX];
     struct sh_zone record;   /* as the superpeers said last; version 0: there is none */
@@ -121,6 +123,8 @@ struct sh_leftover {
     uint64_t number;
 };
 
+#define SH_EVACUATION_WORDS 1024u /* a power of two */
+
 struct sh_own_zones {
     struct sh_lock lock;              /* guards what claims change */
     struct sh_ranges *map;            /* from chunk IDs, with their creators, to numbers of zones */
@@ -137,6 +141,9 @@ struct sh_own_zones {
     struct sh_zone_drop {
         enum sh_zone_drop_phase {
             SH_DROP_NONE,
+            SH_DROP_MARKS,
+            SH_DROP_SETTLES,
+            SH_DROP_MOVES,
             SH_DROP_CLOSES,
             SH_DROP_UNMAPS,
             SH_DROP_LEAVES,
@@ -145,11 +152,24 @@ struct sh_own_zones {
             SH_DROP_GOES,
         } phase;
         struct sh_own_zone *zone;
-        size_t claim; /* the next one, of which all below that ID is out of the map */
+        size_t claim; /* the next one, of which all below that ID was seen to */
         uint64_t below;
         struct sh_write write;
-    } drop;                 /* the step's: of one zone at a time */
-    _Atomic bool has_empty; /* some zone has become empty */
+        /* MARKS to MOVES (evacuate.c). */
+        unsigned rounds, tries;               /* begun; of a chunk that does not move */
+        struct sh_store_rewriting *rewriting; /* of a large chunk */
+        uint64_t again_ns;                    /* not before; 0: at once */
+    } drop;                                   /* the step's: of one zone at a time */
+    struct sh_evacuation {
+        struct sh_own_zone *_Atomic zone; /* which one is evacuated; NULL: none */
+        _Atomic uint64_t round;           /* rises; while it is odd no chunk may move */
+        /* By hash: chunks of which something was recorded in that zone since the round began, that may not be durable. */
+        _Atomic uint64_t marks[SH_EVACUATION_WORDS];
+    } evacuation;
+    /* Bytes of the last zone that there is room for which are kept for chunks of a zone that is evacuated. */
+    _Atomic uint64_t kept_bytes;
+    uint64_t evacuated;     /* the step's: chunks */
+    _Atomic bool has_empty; /* some zone has become empty, or has few chunks left */
     uint64_t
         again_ns; /* the step's: it looks then for zones that are empty, and whose completion records are over; 0: there are none */
     bool
@@ -260,6 +280,14 @@ static inline bool sh_backup_is_clustered(const struct sh_backup *backup)
     return backup->config.cluster.msg != NULL;
 }
 
+/* The name that the store has for a chunk: its own are without this node's ID there, where it has not been told that. */
+static inline shoal_cid sh_backup_store_cid(const struct sh_backup *backup, uint64_t chunk)
+{
+    bool is_nameless =
+        !sh_store_has_nid(backup->config.store) && chunk >> 48 == backup->config.nid.v;
+    return (shoal_cid){is_nameless ? chunk & SH_LOCAL_IDS : chunk};
+}
+
 /* A chunk's ID as logs name it: with its creator. */
 static inline uint64_t sh_backup_chunk(const struct sh_backup *backup, shoal_cid cid)
 {
@@ -334,15 +362,37 @@ void sh_zone_emptied(struct sh_own_zone *zone);
 unsigned sh_zones_drop_step(struct sh_backup *backup, uint64_t now_ns);
 /* When that is due though nobody wakes. */
 uint64_t sh_zones_drop_due_ns(const struct sh_backup *backup);
+/* Whether a zone may go soon, which makes room for another one. */
+bool sh_zones_is_drop_near(struct sh_backup *backup, uint64_t now_ns);
 /* Tells the log of the owner's own disk to drop the zone; calls sh_zone_dropped when it has. Errors of sh_replog_zone_drop. */
 SHOAL_NODISCARD enum shoal_err sh_zone_drop_tell(struct sh_own_zone *zone);
 void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err err);
+
+/* --- Evacuating zones that have few chunks (evacuate.c) ----------------------------------------- */
+
+/* Below that many bytes a zone has few chunks. */
+uint64_t sh_zone_sparse_bytes(const struct sh_backup *backup);
+/* A zone that is to be evacuated; NULL: there is none. The step's. */
+struct sh_own_zone *sh_zones_sparse_find(struct sh_backup *backup, uint64_t now_ns);
+void sh_evacuation_begin(struct sh_backup *backup, struct sh_own_zone *zone);
+/* Goes on with it, MARKS to MOVES. */
+unsigned sh_evacuation_step(struct sh_backup *backup, uint64_t now_ns);
+/* Before the store goes. */
+void sh_evacuation_stop(struct sh_own_zones *zones);
+/* A change of that chunk is about to be recorded in the zone. Any thread, which has taken room there. */
+void sh_evacuation_mark(struct sh_own_zone *zone, uint64_t chunk);
+/* Whether a change of that chunk, which has `before` bytes, is to go to the open zone, as its own is evacuated and all that this has of the chunk is
+ * durable. Any thread, which has the chunk. */
+bool sh_evacuation_moves(struct sh_own_zone *zone, uint64_t chunk, uint64_t before);
 
 /* Records a claim once more, for one cursor. EAGAIN: there is no room now. ENONAME: there is no such claim; the others are behind it. */
 SHOAL_NODISCARD enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot,
                                                     uint8_t only);
 /* Whether the zone has a chunk that has moved to another one, where that is not durable yet. */
 bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk);
+/* The next chunk of a claim from that one on that the store has; false: there is none. */
+bool sh_backup_chunk_next(const struct sh_backup *backup, const struct sh_zone_claim *claim,
+                          uint64_t from, uint64_t *chunk_out);
 /* The claim of that slot; false: there is none, nor behind it. */
 bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_claim *claim_out);
 
@@ -433,6 +483,9 @@ uint64_t sh_copies_due_ns(const struct sh_backup *backup);
 void sh_backup_witness_set(struct sh_backup *backup);
 /* From now on the calling thread changes chunks for that write; NULL: for nobody who waits. */
 void sh_backup_writer_set(struct sh_write *write);
+
+/* From now on the calling thread retells chunks for that to take them to another zone, and those that may not go there not at all (ENOTOWNER). */
+void sh_backup_evacuator_set(bool is_evacuator);
 
 /* From now on the calling thread retells chunks of that zone for one cursor, and those that the zone has not at all (ENOTOWNER). NULL, 0: it
  * is over. */

@@ -101,21 +101,12 @@ static enum shoal_err chunk_retell(struct sh_copy *copy, shoal_cid cid)
     return err;
 }
 
-/* The name that the store has for a chunk: its own are without this node's ID there, where it has not been told that. */
-static shoal_cid store_cid(const struct sh_backup *backup, uint64_t chunk)
-{
-    bool is_nameless =
-        !sh_store_has_nid(backup->config.store) && chunk >> 48 == backup->config.nid.v;
-    return (shoal_cid){is_nameless ? chunk & SH_LOCAL_IDS : chunk};
-}
-
-/* The next chunk of a claim from that one on; false: there is none. */
-static bool claim_next(const struct sh_backup *backup, const struct sh_zone_claim *claim,
-                       uint64_t from, uint64_t *chunk_out)
+bool sh_backup_chunk_next(const struct sh_backup *backup, const struct sh_zone_claim *claim,
+                          uint64_t from, uint64_t *chunk_out)
 {
     shoal_cid first, last;
     if (claim->first > claim->last || from > claim->last ||
-        !sh_store_range(backup->config.store, store_cid(backup, from), &first, &last))
+        !sh_store_range(backup->config.store, sh_backup_store_cid(backup, from), &first, &last))
         return false;
     *chunk_out = sh_backup_chunk(backup, first);
     return *chunk_out >= from && *chunk_out <= claim->last;
@@ -132,12 +123,12 @@ static bool claim_step(struct sh_copy *copy, const struct sh_zone_claim *claim)
         err = large_step(copy, &has_room);
         if (copy->rewriting)
             return has_room;
-    } else if (!claim_next(backup, claim, from, &copy->chunk)) {
+    } else if (!sh_backup_chunk_next(backup, claim, from, &copy->chunk)) {
         copy->slot++;
         copy->chunk = 0;
         return true;
     } else {
-        err = chunk_retell(copy, store_cid(backup, copy->chunk));
+        err = chunk_retell(copy, sh_backup_store_cid(backup, copy->chunk));
         if (copy->rewriting)
             return true;
     }

@@ -1,8 +1,10 @@
 /* Dropping zones that are empty, one after the other.
  *
- *   NONE ─► CLOSES ─► UNMAPS ─► LEAVES ─► SYNCS ─► TELLS ─► GOES ─► NONE
+ *   NONE ─┬─► CLOSES ─► UNMAPS ─► LEAVES ─► SYNCS ─► TELLS ─► GOES ─► NONE
+ *         └─► MARKS ─► SETTLES ─► MOVES ─► NONE
  *
- * NONE: an empty zone is looked for, in whose stream there is nothing of a request that a client may still repeat.
+ * NONE: an empty zone is looked for, in whose stream there is nothing of a request that a client may still repeat; or one that has
+ * few chunks, to make it empty: MARKS, SETTLES and MOVES are in evacuate.c.
  *
  * CLOSES: the zone has no chunk, and all of its writes are durable; once nothing is on its way into its backlog, that is closed. Else
  * it waits, or, when the zone has a chunk again, gives up. From then on changes of its IDs find no room, and wait.
@@ -66,8 +68,9 @@ static struct sh_own_zone *empty_find(struct sh_own_zones *zones, uint64_t now_n
     return NULL;
 }
 
-static unsigned begin(struct sh_own_zones *zones, uint64_t now_ns)
+static unsigned begin(struct sh_backup *backup, uint64_t now_ns)
 {
+    struct sh_own_zones *zones = &backup->zones;
     struct sh_zone_drop *drop = &zones->drop;
     bool is_time = zones->again_ns && now_ns >= zones->again_ns;
     if ((!atomic_load(&zones->has_empty) && !is_time) || zones->is_dropping_over)
@@ -75,9 +78,14 @@ static unsigned begin(struct sh_own_zones *zones, uint64_t now_ns)
     atomic_store(&zones->has_empty, false);
     zones->again_ns = 0;
     drop->zone = empty_find(zones, now_ns);
-    if (drop->zone)
+    if (drop->zone) {
         drop->phase = SH_DROP_CLOSES;
-    return drop->zone != NULL;
+        return 1;
+    }
+    struct sh_own_zone *sparse = sh_zones_sparse_find(backup, now_ns);
+    if (sparse)
+        sh_evacuation_begin(backup, sparse);
+    return sparse != NULL;
 }
 
 /* Whether completion records have come since the zone was looked at. */
@@ -215,7 +223,11 @@ unsigned sh_zones_drop_step(struct sh_backup *backup, uint64_t now_ns)
     struct sh_own_zones *zones = &backup->zones;
     switch (zones->drop.phase) {
     case SH_DROP_NONE:
-        return begin(zones, now_ns);
+        return begin(backup, now_ns);
+    case SH_DROP_MARKS:
+    case SH_DROP_SETTLES:
+    case SH_DROP_MOVES:
+        return sh_evacuation_step(backup, now_ns);
     case SH_DROP_CLOSES:
         return close_step(zones);
     case SH_DROP_UNMAPS:
@@ -241,6 +253,17 @@ uint64_t sh_zones_drop_due_ns(const struct sh_backup *backup)
         due_ns = drop->zone->op_again_ns;
     else if (drop->phase == SH_DROP_NONE)
         due_ns = zones->again_ns;
+    else if (drop->phase < SH_DROP_CLOSES)
+        due_ns = drop->again_ns;
     /* What was due is done, or waits for something that wakes the step. */
     return due_ns > backup->now_ns ? due_ns : UINT64_MAX;
+}
+
+bool sh_zones_is_drop_near(struct sh_backup *backup, uint64_t now_ns)
+{
+    struct sh_own_zones *zones = &backup->zones;
+    if (zones->is_dropping_over)
+        return false;
+    return zones->drop.phase != SH_DROP_NONE || empty_find(zones, now_ns) ||
+           sh_zones_sparse_find(backup, now_ns);
 }

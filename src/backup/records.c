@@ -542,6 +542,8 @@ static unsigned make_step(struct sh_backup *backup, uint64_t now_ns)
         return 0;
     }
     sh_zone_enter(zone);
+    /* Now and then it looks whether any are empty: who empties the open zone does not say so. */
+    atomic_store(&zones->has_empty, true);
     backup->making = NULL;
     backup->zone_again_ns = 0;
     sh_lock_take(&zones->lock);

@@ -37,13 +37,23 @@ void sh_backup_teller_set(struct sh_own_zone *zone, uint8_t only)
     teller.only = only;
 }
 
+/* Whether the thread retells chunks so that they move to another zone. */
+static _Thread_local bool is_evacuator;
+
+void sh_backup_evacuator_set(bool is_one)
+{
+    is_evacuator = is_one;
+}
+
 /* Where a change is recorded; what is retold, in the zone for which it is, if that has the chunk still: until its move to another zone is durable
  * there, recovery may find the move or not, so it is still here, too, as it is now. ENOTOWNER: it has not. */
 static enum shoal_err place_find(struct sh_backup *backup, uint64_t chunk, uint64_t before,
                                  uint64_t after, struct sh_zone_place *place_out)
 {
-    if (!teller.zone)
-        return sh_zones_place(backup, chunk, before, after, place_out);
+    if (!teller.zone) {
+        enum shoal_err err = sh_zones_place(backup, chunk, before, after, place_out);
+        return !err && is_evacuator && !place_out->from ? SHOAL_ENOTOWNER : err;
+    }
     *place_out = (struct sh_zone_place){.zone = teller.zone, .number = teller.zone->number};
     bool is_here =
         sh_zones_find(backup, chunk) == teller.zone || sh_zone_has_left(teller.zone, chunk);
@@ -57,17 +67,24 @@ static enum shoal_err bare_check(const struct sh_own_zone *zone)
     return is_bare && writer && writer->level > SH_LEVEL_ASYNC ? SHOAL_ENOBACKUP : SHOAL_OK;
 }
 
-static void live_add(struct sh_own_zone *zone, uint64_t bytes)
+/* Returns what it was before. */
+static uint64_t live_add(struct sh_own_zone *zone, uint64_t bytes)
 {
-    atomic_fetch_add_explicit(&zone->live, bytes, memory_order_relaxed);
+    return atomic_fetch_add_explicit(&zone->live, bytes, memory_order_relaxed);
 }
 
 static void place_count(const struct admitted *admitted)
 {
-    struct sh_own_zone *from = admitted->place.from ? admitted->place.from : admitted->place.zone;
-    live_add(from, -admitted->before);
-    live_add(admitted->place.zone, admitted->after);
-    if (admitted->before && !atomic_load_explicit(&from->live, memory_order_relaxed))
+    struct sh_own_zone *to = admitted->place.zone;
+    struct sh_own_zone *from = admitted->place.from ? admitted->place.from : to;
+    uint64_t change = -admitted->before;
+    if (from == to)
+        change += admitted->after;
+    else
+        live_add(to, admitted->after);
+    uint64_t was = live_add(from, change), is = was + change;
+    uint64_t sparse = sh_zone_sparse_bytes(from->backup);
+    if (is < was && (!is || (was >= sparse && is < sparse)))
         sh_zone_emptied(from);
 }
 
@@ -260,10 +277,13 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
         completion_set(&entry, zone, chunk, field);
     if (event == SH_STORE_MADE || admitted.place.from)
         sh_zones_made(backup, zone, chunk);
-    if (admitted.place.from)
+    if (admitted.place.from) {
         number = sh_zones_move(backup, chunk, &admitted.place, event == SH_STORE_MADE, &entry);
-    else
+    } else {
+        if (!teller.zone)
+            sh_evacuation_mark(zone, chunk);
         number = sh_backlog_record(&zone->backlog, NULL, &entry);
+    }
     uint64_t used = sh_backlog_bytes(entry.kind != SH_BACKLOG_IMAGE, entry.size) +
                     entry.completion_size + (admitted.place.from ? SH_CLAIM_BYTES : 0);
     if (used < admitted.room)
@@ -437,10 +457,12 @@ static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool i
     /* Where it moves, it counts if its claim does, which comes behind it. */
     struct sh_backlog_entry *entry = done.place.from ? &done.with_claim : &done.last;
     completion_set(entry, zone, done.chunk, done.field);
-    if (done.place.from)
+    if (done.place.from) {
         number = sh_zones_move_large(backup, &done);
-    else
+    } else {
+        sh_evacuation_mark(zone, done.chunk);
         number = sh_backlog_hold_end(&zone->backlog, &done.last, NULL);
+    }
     if (writer)
         sh_write_mark(backup, writer, done.chunk, zone, number);
     sh_zone_dirty(zone);

@@ -64,7 +64,9 @@ static void zone_again(struct sh_own_zone *zone, uint64_t number)
     zone->before = sh_backlog_next(&zone->backlog);
     zone->record = (struct sh_zone){0};
     zone->is_removed = false;
+    zone->evacuate_ns = 0;
     atomic_store(&zone->is_concluded, false);
+    atomic_store(&zone->is_evacuated, false);
     sh_backlog_open(&zone->backlog);
 }
 
@@ -144,6 +146,11 @@ struct sh_own_zone *sh_zones_find(struct sh_backup *backup, uint64_t chunk)
 {
     uint64_t number;
     return sh_zones_find_numbered(backup, chunk, &number);
+}
+
+bool sh_backup_zone_number(struct sh_backup *backup, shoal_cid cid, uint64_t *number_out)
+{
+    return sh_zones_find_numbered(backup, sh_backup_chunk(backup, cid), number_out) != NULL;
 }
 
 bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk)
@@ -252,13 +259,16 @@ static bool has_room(const struct sh_own_zone *zone, uint64_t bytes)
            zone->backup->config.zone_bytes;
 }
 
-/* The zone for new chunks; where it has no room for so many bytes, the next one. */
-static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes,
+/* The zone for new chunks; where it has no room for so many bytes, the next one. Where there is no next one, some of the room is only for
+ * chunks that are not new, and move so that their zone can go: else nothing would ever make room again. */
+static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes, bool is_new,
                                 struct sh_own_zone **zone_out)
 {
     struct sh_own_zones *zones = &backup->zones;
     sh_lock_assert_held(&zones->lock);
     struct sh_own_zone *open = zones->open;
+    if (is_new && !zones->spare)
+        bytes += atomic_load_explicit(&zones->kept_bytes, memory_order_relaxed);
     /* An empty one takes whatever it is. */
     if (!open ||
         (!has_room(open, bytes) && atomic_load_explicit(&open->live, memory_order_relaxed))) {
@@ -284,7 +294,7 @@ static enum shoal_err claim_fresh(struct sh_backup *backup, uint64_t chunk, uint
     struct sh_own_zones *zones = &backup->zones;
     sh_lock_assert_held(&zones->lock);
     uint8_t room[16];
-    enum shoal_err err = open_zone(backup, bytes, zone_out);
+    enum shoal_err err = open_zone(backup, bytes, true, zone_out);
     if (!err)
         err = claims_grow(*zone_out);
     if (!err)
@@ -348,14 +358,14 @@ static enum shoal_err leftovers_grow(struct sh_own_zones *zones)
     return SHOAL_OK;
 }
 
-/* A chunk of this zone has outgrown it, and moves to the open one with this change. */
-static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after,
+/* A chunk of this zone has outgrown it, or the zone is evacuated: it moves to the open one with this change. */
+static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after, bool is_new,
                                  struct sh_zone_place *place)
 {
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *to;
     sh_lock_take(&zones->lock);
-    enum shoal_err err = sh_zone_is(place) ? open_zone(backup, after, &to) : SHOAL_EAGAIN;
+    enum shoal_err err = sh_zone_is(place) ? open_zone(backup, after, is_new, &to) : SHOAL_EAGAIN;
     if (!err && to != place->zone)
         err = sh_ranges_count(zones->map) < MOVES_RANGES_MAX ? claims_grow(to) : SHOAL_ELIMIT;
     if (!err && to != place->zone)
@@ -368,6 +378,13 @@ static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after,
     }
     sh_lock_release(&zones->lock);
     return err;
+}
+
+/* Whether the zone is the open one, and there is no next one. */
+static bool is_last(struct sh_own_zones *zones, const struct sh_own_zone *zone)
+{
+    return atomic_load_explicit(&zones->open, memory_order_relaxed) == zone &&
+           !atomic_load_explicit(&zones->spare, memory_order_relaxed);
 }
 
 enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t before,
@@ -387,14 +404,22 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
         sh_lock_release(&zones->lock);
     }
     *place_out = (struct sh_zone_place){.zone = zone, .number = number};
-    if (err || after <= before)
+    if (err)
         return err;
+    /* Where there is no room for it elsewhere, it stays. */
+    if (after && sh_evacuation_moves(zone, chunk, before) &&
+        !move_begin(backup, after, after > before, place_out))
+        return SHOAL_OK;
+    if (after <= before)
+        return SHOAL_OK;
     uint64_t limit = backup->config.zone_bytes + SLACK(backup->config.zone_bytes);
+    if (atomic_load_explicit(&zones->kept_bytes, memory_order_relaxed) && is_last(zones, zone))
+        limit = backup->config.zone_bytes - atomic_load(&zones->kept_bytes);
     uint64_t live = atomic_load_explicit(&zone->live, memory_order_relaxed);
     /* A chunk that is all of its zone stays there, whatever its size. */
     if (live - before + after <= limit || live <= before)
         return SHOAL_OK;
-    return move_begin(backup, after, place_out);
+    return move_begin(backup, after, true, place_out);
 }
 
 void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place)

@@ -97,6 +97,7 @@ static enum shoal_err log_open(struct shoal *store, uint64_t store_bytes_max)
                                      .store_bytes_max = store_bytes_max,
                                      .zone_bytes = sizes->zone_bytes,
                                      .slot_bytes = sizes->slot_bytes,
+                                     .bytes_max = sizes->log_bytes_max,
                                      .primary_blocks = sizes->primary_blocks};
     return sh_home_log_open(&home, sh_now(&store->env.clock), seconds_now(store), &durable->log);
 }

@@ -280,6 +280,11 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     return SHOAL_OK;
 }
 
+enum shoal_err sh_replog_zone_fits(struct sh_replog *log, uint64_t bytes_max)
+{
+    return room_for(log, NULL, sh_replog_slots_for(log->head.slot_bytes, bytes_max));
+}
+
 /* Somebody waits for what a sync that begins now covers. */
 static void sync_want(struct sh_replog_zone *zone)
 {

@@ -110,6 +110,9 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
                                                   const struct sh_replog_zone_config *config,
                                                   struct sh_replog_zone **zone_out);
 
+/* Whether the log and its disk have room for one more zone of so many bytes. OK, ENOSPC; EIO: the disk does not say. */
+SHOAL_NODISCARD enum shoal_err sh_replog_zone_fits(struct sh_replog *log, uint64_t bytes_max);
+
 /* NULL: the log has nothing of it, and it was not added. */
 struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id);
 uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone);

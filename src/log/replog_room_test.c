@@ -60,7 +60,9 @@ static void test_zones_are_refused(void **state)
     disk->limit = blocks_of(32 + SH_REPLOG_SPARE_SLOTS);
     rig.log->config.reserve_bytes = 1;
     assert_int_equal(add(1, bytes), SHOAL_ENOSPC);
+    assert_int_equal(sh_replog_zone_fits(rig.log, bytes), SHOAL_ENOSPC);
     disk->limit++;
+    assert_int_equal(sh_replog_zone_fits(rig.log, bytes), SHOAL_OK);
     assert_int_equal(add(1, bytes), SHOAL_OK);
     assert_int_equal(append_some(0, CHUNKS, CHUNKS, 2000), 0);
     assert_int_equal(status().disk_bytes, disk->limit * 4096);

@@ -93,6 +93,7 @@ static void own_metrics(struct sh_backup *backup, struct sh_log_table *table)
     metric(table, "own_live_bytes", status.live_bytes);
     metric(table, "own_writes", status.writes);
     metric(table, "own_zones_dropped", status.dropped);
+    metric(table, "own_chunks_evacuated", status.evacuated);
     metric(table, "own_backlog_blocks_free", status.blocks_free);
     metric(table, "own_zones_under_replicated", status.under_replicated);
     metric(table, "own_zones_bare", status.bare);

@@ -8,9 +8,10 @@
 #define SLOTS_MAX (1u << 24)
 
 /* Slots for all zones that a store of so many bytes can fill. A chunk counts for its zone with SH_ZONE_CHUNK_BYTES and takes some 2
- * in the store: chunks of no bytes come to 10.5 times what the store has, of 8 bytes to 3.1 times. A slot that is not in use costs 48
- * bytes of memory and nothing on the disk. */
-#define ZONES_PER_STORE 11
+ * in the store: chunks of no bytes come to 10.5 times what the store has, of 8 bytes to 3.1 times. Where there is no room for
+ * another zone, those that are less than half full are evacuated, so twice as many are enough. A slot that is not in use costs 48 bytes of
+ * memory and nothing on the disk. */
+#define ZONES_PER_STORE 22
 static uint64_t slots_for(uint64_t zones, uint32_t slot_bytes, uint64_t zone_bytes)
 {
     uint64_t each = sh_replog_slots_for(slot_bytes, 2 * zone_bytes);
