@@ -247,12 +247,12 @@ struct sh_replog {
     uint8_t *pack; /* SH_REPLOG_PACK_BYTES, aligned */
     struct sh_replog_packed *in_pack;
     unsigned in_pack_count;
-    size_t pack_size;       /* of one that waits for the disk; 0: there is none */
-    bool pack_is_mark;      /* that one */
-    uint8_t *primary_marks; /* a bit for each block of the ring in which a mark lies */
-    bool is_packing;
-    uint64_t primary_at; /* where the next pack goes, in blocks ever written */
-    uint64_t lap_at;     /* where this lap began, in such blocks */
+    size_t pack_size;                /* of one that waits for the disk; 0: there is none */
+    bool pack_is_mark;               /* that one */
+    uint8_t *primary_marks;          /* a bit for each block of the ring in which a mark lies */
+    bool is_packing, pack_is_synced; /* the one that is on its way */
+    uint64_t primary_at;             /* where the next pack goes, in blocks ever written */
+    uint64_t lap_at;                 /* where this lap began, in such blocks */
     /* Packs before that are handed; covered by a sync that has begun; on the disk. In such blocks. */
     uint64_t packs_handed, packs_syncing, packs_synced;
     uint32_t lap;
