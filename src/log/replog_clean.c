@@ -23,9 +23,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "log/currents.h"
-#include "log/replog_int.h"
-#include "log/version_log.h"
+#include "log/replog_clean_int.h"
 
 #define BEGIN_PERCENT 80              /* of the slots that a zone's writes may have */
 #define FULL_PERCENT 30               /* of those, while the disk is full */
@@ -35,39 +33,6 @@
 #define AGAIN_NS UINT64_C(1000000000) /* after a cleaning that failed */
 #define LIVES_EACH (SH_BLOCK_BYTES / SH_SPAN_HEAD_BYTES) /* are recorded in one block */
 #define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
-
-enum phase { LOADS_VERSIONS, COMPACTS, COPIES, SETTLES, RECORDS, GIVES };
-
-struct sh_replog_clean {
-    struct sh_replog_zone *zone;
-    enum phase phase;
-    struct sh_currents *currents;
-    struct sh_replog_reader reader;
-    uint32_t *slots; /* those that are read: of versions, then those that are cleaned */
-    unsigned count;
-    struct sh_replog_compaction compaction;
-    uint32_t *gone; /* slots that are given away at the end */
-    unsigned gone_count;
-    /* Where we are in the slot that is looked at. */
-    bool is_of_eon; /* the cleaner visits only slots with entries of the eon before */
-    bool is_open;
-    struct sh_replog_walk walk;
-    struct sh_replog_entry held; /* for which there was no memory */
-    bool is_held;
-    size_t at; /* in a slot of versions */
-    struct sh_version_reader tuples;
-    struct sh_version_tuple tuple; /* what is left of one; first 0: nothing */
-    struct sh_replog_batch *survivors;
-    unsigned on_their_way; /* batches, of survivors and of a compaction */
-    uint32_t begun;        /* slots that had been taken, and seconds, when it began */
-    uint32_t seconds;
-    uint32_t since_least,
-        since_next; /* of slots that are not of versions: the least, and the least but for one of those */
-    uint64_t wanted;   /* sequence number before which all has to be durable */
-    unsigned recorded; /* lives */
-    struct sh_replog_giving giving;
-    enum shoal_err err;
-};
 
 void sh_replog_clean_free(struct sh_replog_clean *clean)
 {
@@ -123,78 +88,6 @@ void sh_replog_clean_if_full(struct sh_replog_zone *zone)
     zone->next_to_clean = NULL;
     *log->to_clean_end = zone;
     log->to_clean_end = &zone->next_to_clean;
-}
-
-static bool has_found(const struct sh_replog_clean *clean)
-{
-    const struct sh_replog *log = clean->zone->log;
-    uint32_t i = clean->zone->slots.first;
-    while (i != SH_SLOT_NONE && !log->slots.slots[i].is_found)
-        i = log->slots.slots[i].next;
-    return i != SH_SLOT_NONE;
-}
-
-/* What has to be read to know the versions: the version log. It lacks those of an epoch that a crash has ended; so as long as
- * there are slots from before, all entries from before are read too, wherever they are now. */
-static bool tells_versions(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
-                           bool is_all_known)
-{
-    (void)zone;
-    return slot->kind == SH_SLOT_VERSIONS ||
-           (!is_all_known && (slot->is_found || slot->kind == SH_SLOT_SURVIVORS));
-}
-
-/* All that it has is durable without a gap, so that no later life takes its numbers again. */
-static bool can_be_cleaned(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
-                           bool unused)
-{
-    (void)unused;
-    return slot->kind != SH_SLOT_VERSIONS && (slot->is_found || slot->end <= zone->durable);
-}
-
-static bool is_old_and_can_be(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
-                              bool unused)
-{
-    return sh_replog_eon_is_old(zone, slot) && can_be_cleaned(zone, slot, unused);
-}
-
-struct listed {
-    uint32_t slot, order;
-};
-
-static int by_order(const void *a, const void *b)
-{
-    uint32_t one = ((const struct listed *)a)->order, other = ((const struct listed *)b)->order;
-    return one < other ? -1 : one > other;
-}
-
-/* Lists slots of the zone on which nothing is on its way; the oldest first. ENOMEM. */
-static enum shoal_err slots_list(struct sh_replog_clean *clean,
-                                 bool (*takes)(const struct sh_replog_zone *zone,
-                                               const struct sh_log_slot *slot, bool is_all_known))
-{
-    bool is_all_known = !has_found(clean);
-    struct sh_replog *log = clean->zone->log;
-    unsigned count = 0;
-    size_t room = (size_t)clean->zone->slots.count + 1;
-    struct listed *listed = malloc(room * sizeof *listed);
-    free(clean->slots);
-    clean->slots = malloc(room * sizeof *clean->slots);
-    if (!clean->slots || !listed) {
-        free(listed);
-        return SHOAL_ENOMEM;
-    }
-    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        const struct sh_log_slot *slot = &log->slots.slots[i];
-        if (!slot->pending && takes(clean->zone, slot, is_all_known))
-            listed[count++] = (struct listed){i, slot->order};
-    }
-    qsort(listed, count, sizeof *listed, by_order);
-    for (unsigned i = 0; i < count; i++)
-        clean->slots[i] = listed[i].slot;
-    free(listed);
-    clean->count = count;
-    return SHOAL_OK;
 }
 
 /* Nothing more is written to that slot. */
@@ -256,7 +149,7 @@ static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
     if (!err)
         err = sh_currents_create(&config, &clean->currents);
     if (!err)
-        err = slots_list(clean, tells_versions);
+        err = sh_replog_clean_list_tellers(clean);
     if (!err)
         err = compaction_choose(clean);
     if (err) {
@@ -429,31 +322,12 @@ static unsigned versions_step(struct sh_replog_clean *clean)
 /* --- Copying ----------------------------------------------------------------------------------- */
 
 /* The oldest slots are cleaned: nothing more is written to them. */
-/* The slots that were begun first, for may_go. */
-static void since_find(struct sh_replog_clean *clean)
-{
-    const struct sh_replog *log = clean->zone->log;
-    clean->since_least = clean->since_next = UINT32_MAX;
-    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        const struct sh_log_slot *slot = &log->slots.slots[i];
-        uint32_t since =
-            slot->is_found
-                ? 0
-                : slot->since; /* of an earlier process, whose clock may have been another */
-        if (slot->kind == SH_SLOT_VERSIONS || since >= clean->since_next)
-            continue;
-        clean->since_next = since < clean->since_least ? clean->since_least : since;
-        if (since < clean->since_least)
-            clean->since_least = since;
-    }
-}
-
 static void choose(struct sh_replog_clean *clean)
 {
-    clean->err = slots_list(clean, clean->is_of_eon ? is_old_and_can_be : can_be_cleaned);
+    clean->err = sh_replog_clean_list_cleanable(clean);
     if (clean->err)
         return;
-    since_find(clean);
+    sh_replog_clean_since_find(clean);
     unsigned half = clean->is_of_eon ? clean->count : (clean->count + 1) / 2;
     unsigned most = half < SLOTS_EACH ? half : SLOTS_EACH;
     uint32_t left = clean->zone->log->slots.free_count;
@@ -674,7 +548,7 @@ static unsigned record(struct sh_replog_clean *clean)
 {
     struct sh_replog_zone *zone = clean->zone;
     struct sh_replog_lives *lives = &zone->lives;
-    bool has_old = has_found(clean);
+    bool has_old = sh_replog_clean_has_found(clean);
     if (!has_old)
         sh_replog_lives_forget(zone);
     sh_replog_eon_forget(zone);
