@@ -4,6 +4,8 @@
  *                              ├──► is it superseded? ── no ──► survivors' batch ──► a slot of survivors
  *   oldest slots ──► entries ──┘                       └ yes: dropped
  *
+ * What is current is dropped, too, where the same is in a slot that stays, or has been copied (replog_clean_kept.c).
+ *
  * Several slots are cleaned for each load of the versions. Where the version log has grown to twice of what it needs, what was
  * loaded is written anew (replog_compact.c), and its slots go with those that are cleaned. What was written in the epoch that goes on is asked of the zone's
  * table; epochs that end meanwhile are learned as they are encoded. An entry that is newer than what is known is kept, and
@@ -29,7 +31,6 @@
 #define FULL_PERCENT 30               /* of those, while the disk is full */
 #define EACH_STEP 2000                /* entries or tuples */
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
-#define SLOTS_EACH 8                  /* cleaned for one load of the versions */
 #define AGAIN_NS UINT64_C(1000000000) /* after a cleaning that failed */
 #define LIVES_EACH (SH_BLOCK_BYTES / SH_SPAN_HEAD_BYTES) /* are recorded in one block */
 #define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
@@ -44,6 +45,7 @@ void sh_replog_clean_free(struct sh_replog_clean *clean)
     if (clean->compaction.batch)
         sh_replog_batch_free(clean->compaction.batch);
     sh_currents_destroy(clean->currents);
+    free(clean->kept.pieces);
     free(clean->gone);
     free(clean->slots);
     free(clean);
@@ -109,7 +111,7 @@ static enum shoal_err compaction_choose(struct sh_replog_clean *clean)
     struct sh_replog_zone *zone = clean->zone;
     const struct sh_log_slot *slots = zone->log->slots.slots;
     unsigned count = 0;
-    clean->gone = malloc((size_t)(clean->count + SLOTS_EACH) * sizeof *clean->gone);
+    clean->gone = malloc((size_t)(clean->count + SH_REPLOG_CLEAN_SLOTS) * sizeof *clean->gone);
     if (!clean->gone)
         return SHOAL_ENOMEM;
     bool has_old = false;
@@ -149,6 +151,8 @@ static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
     if (!err)
         err = sh_currents_create(&config, &clean->currents);
     if (!err)
+        err = sh_replog_clean_choose(clean);
+    if (!err)
         err = sh_replog_clean_list_tellers(clean);
     if (!err)
         err = compaction_choose(clean);
@@ -156,6 +160,7 @@ static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
         sh_replog_clean_free(clean);
         return err;
     }
+    sh_replog_kept_pieces_make(&clean->kept, zone);
     sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
     log->clean = clean;
     return SHOAL_OK;
@@ -186,11 +191,6 @@ static unsigned begin_next(struct sh_replog *log)
 }
 
 /* --- Versions ---------------------------------------------------------------------------------- */
-
-static uint64_t chunk_of(const struct sh_replog_entry *entry)
-{
-    return entry->local_id | (uint64_t)entry->creator << 48;
-}
 
 static void learn(struct sh_replog_clean *clean, uint64_t first, uint64_t last,
                   struct sh_replog_version version, bool is_removal)
@@ -262,9 +262,10 @@ static void slot_begin(struct sh_replog_clean *clean, const uint8_t *slot)
     sh_replog_walk_begin(&clean->walk, of->kind == SH_SLOT_ENTRIES ? &zone->lives : NULL, slot,
                          zone->log->head.slot_bytes, of->use);
     clean->is_open = true;
+    clean->stays = !sh_replog_clean_is_chosen(clean, clean->slots[clean->reader.next]);
 }
 
-/* Learns the versions of entries that count. */
+/* Learns the versions of entries that count. Those of slots that stay are kept. */
 static void entries_step(struct sh_replog_clean *clean, const uint8_t *slot)
 {
     struct sh_replog_entry entry;
@@ -277,8 +278,11 @@ static void entries_step(struct sh_replog_clean *clean, const uint8_t *slot)
         }
         if (got != SH_REPLOG_WALKED_ENTRY || clean->walk.is_void || sh_replog_is_completion(&entry))
             continue;
-        uint64_t chunk = chunk_of(&entry);
+        uint64_t chunk = sh_replog_chunk_of(&entry);
+        sh_replog_entry_rename(&entry, sh_replog_eon_of(clean->zone->epoch));
         learn(clean, chunk, chunk, entry.version, entry.is_removal);
+        if (clean->stays)
+            sh_replog_clean_keep(clean, &entry);
         i += sh_replog_entry_share(&entry);
     }
 }
@@ -321,19 +325,15 @@ static unsigned versions_step(struct sh_replog_clean *clean)
 
 /* --- Copying ----------------------------------------------------------------------------------- */
 
-/* The oldest slots are cleaned: nothing more is written to them. */
-static void choose(struct sh_replog_clean *clean)
+/* Nothing more is written to the slots that are cleaned. */
+static void copies_begin(struct sh_replog_clean *clean)
 {
-    clean->err = sh_replog_clean_list_cleanable(clean);
-    if (clean->err)
-        return;
-    sh_replog_clean_since_find(clean);
-    unsigned half = clean->is_of_eon ? clean->count : (clean->count + 1) / 2;
-    unsigned most = half < SLOTS_EACH ? half : SLOTS_EACH;
+    unsigned most = clean->chosen_count;
     uint32_t left = clean->zone->log->slots.free_count;
     if (most + 1 > left) /* what survives may need as many, and one more */
         most = left > 2 ? left - 1 : 1;
-    clean->count = most;
+    sh_replog_clean_since_find(clean);
+    sh_replog_clean_list_chosen(clean, most);
     for (unsigned i = 0; i < clean->count; i++)
         gone_add(clean, clean->slots[i]);
     sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
@@ -399,7 +399,7 @@ static enum shoal_err copy(struct sh_replog_clean *clean, const struct sh_replog
 /* Keeps an entry, or not. EAGAIN: there is no room in memory now. */
 static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_replog_entry *entry)
 {
-    uint64_t chunk = chunk_of(entry);
+    uint64_t chunk = sh_replog_chunk_of(entry);
     struct sh_replog_version newest;
     struct sh_replog_status *status = &clean->zone->log->status;
     bool is_completion = sh_replog_is_completion(entry); /* has no version, nothing is newer */
@@ -407,6 +407,11 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
             ? sh_replog_completion_is_over(clean->zone, entry)
             : newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
         status->entries_dropped++;
+        return SHOAL_OK;
+    }
+    if (!is_completion && sh_replog_clean_is_kept(clean, entry)) {
+        status->entries_dropped++;
+        status->entries_twice++;
         return SHOAL_OK;
     }
     if (entry->is_removal && may_go(clean, entry)) {
@@ -417,8 +422,10 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     if (err)
         return err;
     status->entries_kept++;
-    if (!is_completion)
-        learn(clean, chunk, chunk, entry->version, entry->is_removal);
+    if (is_completion)
+        return SHOAL_OK;
+    learn(clean, chunk, chunk, entry->version, entry->is_removal);
+    sh_replog_clean_keep(clean, entry);
     return SHOAL_OK;
 }
 
@@ -592,6 +599,8 @@ static unsigned end(struct sh_replog *log, bool is_done)
         sh_log_slots_give(&log->slots, &zone->slots, clean->gone[i]);
     log->status.slots_cleaned += is_done ? clean->count : 0;
     log->status.compactions += is_done && clean->compaction.zone;
+    if (!is_done && clean->phase >= COPIES)
+        zone->twice_order = log->slots.taken;
     if (!is_done)
         clean_later(zone);
     else if (clean->gone_count > taken)
@@ -613,7 +622,7 @@ static unsigned compact_step(struct sh_replog_clean *clean)
     unsigned work = 0;
     clean->err = sh_replog_compaction_step(&clean->compaction, clean->currents, &work);
     if (!clean->err && sh_replog_compaction_is_sent(&clean->compaction))
-        choose(clean);
+        copies_begin(clean);
     return work;
 }
 
@@ -628,7 +637,7 @@ static unsigned phase_step(struct sh_replog_clean *clean)
         if (clean->compaction.zone)
             clean->phase = COMPACTS;
         else
-            choose(clean);
+            copies_begin(clean);
         return 1;
     case COMPACTS:
         return compact_step(clean);
