@@ -32,6 +32,8 @@
 #define EACH_STEP 2000                /* entries or tuples */
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
 #define AGAIN_NS UINT64_C(1000000000) /* after a cleaning that failed */
+#define SOLID_NS                                                                                   \
+    UINT64_C(60000000000) /* before a zone without a gain is cleaned for what is older now */
 #define LIVES_EACH (SH_BLOCK_BYTES / SH_SPAN_HEAD_BYTES) /* are recorded in one block */
 #define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
 
@@ -75,9 +77,20 @@ bool sh_replog_may_gain(const struct sh_replog_zone *zone)
     return sh_replog_is_cleaned(zone) || !is_solid(zone);
 }
 
+/* A zone that was cleaned in vain is cleaned once more after a while, if it has what goes with time; or it would stay full, as writes are
+ * refused. */
+static void grow_older(struct sh_replog_zone *zone)
+{
+    if (!zone->keeps_passing || zone->log->now_ns < zone->fruitless_ns + SOLID_NS)
+        return;
+    zone->fruitless = 0;
+    zone->keeps_passing = false;
+}
+
 void sh_replog_clean_if_full(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
+    grow_older(zone);
     uint64_t most = zone->slots_max - SH_REPLOG_SPARE_ZONE_SLOTS;
     unsigned percent = log->room.is_full ? FULL_PERCENT : BEGIN_PERCENT;
     bool is_full = (uint64_t)zone->slots.count * 100 >= most * percent;
@@ -422,6 +435,7 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     if (err)
         return err;
     status->entries_kept++;
+    clean->zone->keeps_passing |= is_completion || entry->is_removal;
     if (is_completion)
         return SHOAL_OK;
     learn(clean, chunk, chunk, entry->version, entry->is_removal);
@@ -595,6 +609,7 @@ static unsigned end(struct sh_replog *log, bool is_done)
     struct sh_replog_clean *clean = log->clean;
     struct sh_replog_zone *zone = clean->zone;
     unsigned taken = slots_taken(clean);
+    zone->fruitless_ns = log->now_ns;
     for (unsigned i = 0; is_done && i < clean->gone_count; i++)
         sh_log_slots_give(&log->slots, &zone->slots, clean->gone[i]);
     log->status.slots_cleaned += is_done ? clean->count : 0;
