@@ -152,6 +152,11 @@ struct sh_replog_zone {
     uint64_t rest_max; /* chunks beside the long range for which the cleaner has room */
     uint32_t
         fruitless; /* slots that were cleaned since the last batch of writes without one being gained */
+    uint64_t fruitless_ns; /* when the last such slot was cleaned */
+    bool
+        keeps_passing; /* the cleaner has kept completion records, or marks of removals, which go when they are older */
+    uint32_t
+        twice_order; /* slots that were taken before that may have what another one has, of a cleaning that failed */
     uint64_t clean_again_ns; /* not before */
     /* The end of an epoch. */
     bool is_ending;                         /* its versions are encoded; nothing is appended */
