@@ -2,23 +2,8 @@
  * replicas as models, and make trouble. At each acknowledgement all recorded backups must have what was acknowledged.
  *
  * SHOAL_TEST_SEEDS: how many random runs (default 3). SHOAL_TEST_SEED: the first of them (default: random; printed). */
-#include "tests/backup_owner_int.h"
+#include "tests/backup_cases_int.h"
 #include "tests/seed_int.h"
-
-static struct owner owner;
-
-static const struct sh_world_config calm = {.seed = 7,
-                                            .wire = {.delay_ns_min = 20000,
-                                                     .delay_ns_max = 200000,
-                                                     .window_bytes_min = 1 << 16,
-                                                     .window_bytes_max = 1 << 18}};
-
-static void write_for(uint64_t ns)
-{
-    owner.is_quiet = false;
-    owner_pass(&owner, ns);
-    owner.is_quiet = true;
-}
 
 /* Three backups, and nothing goes wrong. */
 static void writes_reach_all_backups(void **state)
@@ -56,28 +41,6 @@ static void zones_go_to_copysets(void **state)
     }
     assert_true(zones > 3);
     owner_close(&owner);
-}
-
-/* A backup's process is gone, and the view says so, or does not yet. */
-static void backup_fail(unsigned i, bool is_seen)
-{
-    if (owner.backups[i].msg)
-        sh_world_crash(owner.world, 2 + i);
-    if (is_seen && !owner.are_failed[i]) {
-        owner.are_failed[i] = true;
-        owner_view(&owner);
-    }
-}
-
-/* It is there again, in another life, with what its disk had. */
-static void backup_return(unsigned i)
-{
-    if (!owner.backups[i].msg) {
-        owner.backups[i].life += UINT64_C(1) << 32;
-        sh_world_restart(owner.world, 2 + i);
-    }
-    owner.are_failed[i] = false;
-    owner_view(&owner);
 }
 
 /* A backup that fails is replaced: the new one gets what was written before, the record says so, and the old one counts no more. */
@@ -270,14 +233,6 @@ static void lost_answers_leave_no_doubt(void **state)
 }
 
 /* --- At random --------------------------------------------------------------------------------- */
-
-static unsigned backups_up(void)
-{
-    unsigned up = 0;
-    for (unsigned i = 0; i < owner.backups_count; i++)
-        up += owner.backups[i].msg && !owner.are_failed[i];
-    return up;
-}
 
 static void trouble_make(void)
 {
