@@ -673,7 +673,7 @@ static inline void owner_settle_only(struct owner *owner)
 {
     owner->is_quiet = true;
     if (!sh_world_run_until(owner->world, owner_is_settled, owner,
-                            sh_world_now(owner->world) + 60000 * FAKE_MS)) {
+                            sh_world_now(owner->world) + 900000 * FAKE_MS)) {
         struct sh_zone_state zone;
         struct sh_backup_status status = owner_status(owner);
         print_message("not settled: trouble %d, %u zones, %u under, %u bare, %u copies\n",

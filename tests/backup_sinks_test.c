@@ -111,12 +111,17 @@ static void a_backup_that_starts_again_goes_on(void **state)
     owner_close(&owner);
 }
 
-/* Zones with too few backups get the others when nodes join; without any, only async writes are taken. */
+/* Zones with too few backups get the others when nodes join; without any, only async writes are taken, but others wait a moment, as nodes
+ * may be about to come. */
 static void nodes_that_join_complete_zones(void **state)
 {
     (void)state;
     owner_open(&owner, &calm, 3, 0, 3);
     owner.is_checking = true;
+    write_for(1500 * FAKE_MS);
+    assert_true(!owner.refused_bare && owner.changes > 0 && !owner.acknowledged);
+    owner_pass(&owner, 1000 * FAKE_MS);
+    assert_true(owner.refused_bare > 10);
     write_for(300 * FAKE_MS);
     owner_pass(&owner, 100 * FAKE_MS);
     struct sh_backup_status status = owner_status(&owner);
