@@ -2,6 +2,7 @@
 #ifndef TESTS_BACKUP_CASES_INT_H
 #define TESTS_BACKUP_CASES_INT_H
 
+#include "backup/placement.h"
 #include "tests/backup_owner_int.h"
 
 static struct owner owner;

@@ -522,8 +522,10 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
                                                                        unsigned i))
 {
     bool has_home = owner->has_home, has_copysets = owner->config.cluster.has_copysets;
+    unsigned placement = owner->config.cluster.placement;
     memset(owner, 0, sizeof *owner);
     owner->config.cluster.has_copysets = has_copysets;
+    owner->config.cluster.placement = placement;
     owner->backup_node = backup_node;
     owner->has_home = has_home;
     owner->config.cluster.replicas = replicas;

@@ -43,6 +43,36 @@ static void zones_go_to_copysets(void **state)
     owner_close(&owner);
 }
 
+/* Each of five backups is the first one of a fifth of the zones, also after some have failed, and others have their place. */
+static void first_backups_are_spread(void **state)
+{
+    (void)state;
+    owner.config.cluster.placement = SH_PLACEMENT_DISJOINT;
+    owner_open(&owner, &calm, 5, 5, 2);
+    owner.config.cluster.placement = 0; /* of the next owner */
+    for (unsigned round = 0; round < 2; round++) {
+        unsigned firsts[FAKE_BACKUPS] = {0}, most = 0, least = UINT32_MAX;
+        struct sh_zone_state zone;
+        write_for(800 * FAKE_MS);
+        owner_settle(&owner);
+        for (uint64_t from = 0; sh_backup_zone_state(owner.backup, from, &zone);
+             from = zone.number + 1)
+            firsts[zone.backups[0].nid.v - FAKE_OWNER - 1]++;
+        for (unsigned i = 0; i < FAKE_BACKUPS; i++) {
+            most = firsts[i] > most ? firsts[i] : most;
+            least = firsts[i] < least ? firsts[i] : least;
+        }
+        assert_true(least > 0 && most - least <= 2 + 2 * round);
+        if (round)
+            break;
+        backup_fail(1, true);
+        write_for(300 * FAKE_MS);
+        owner_settle(&owner);
+        backup_return(1);
+    }
+    owner_close(&owner);
+}
+
 /* A backup that fails is replaced: the new one gets what was written before, the record says so, and the old one counts no more. */
 static void failed_backup_replace(uint64_t seed)
 {
@@ -324,6 +354,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_reach_all_backups),
         cmocka_unit_test(zones_go_to_copysets),
+        cmocka_unit_test(first_backups_are_spread),
         cmocka_unit_test(a_failed_backup_is_replaced),
         cmocka_unit_test(a_lost_connection_goes_on),
         cmocka_unit_test(a_backup_that_starts_again_goes_on),

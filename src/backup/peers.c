@@ -19,7 +19,7 @@
 /* After a start, and after a node has come, in which others are expected. */
 #define SETTLED_NS UINT64_C(2000000000)
 
-/* --- The view ---------------------------------------------------------------------------------- */
+/* --- Finding one ------------------------------------------------------------------------------- */
 
 struct sh_backup_peer *sh_backup_peer_find(struct sh_backup *backup, shoal_nid nid)
 {
@@ -33,24 +33,6 @@ struct sh_backup_peer *sh_backup_peer_find(struct sh_backup *backup, shoal_nid n
             high = middle;
     }
     return low < peers->count && peers->all[low].nid.v == nid.v ? &peers->all[low] : NULL;
-}
-
-/* Computes the sets of these nodes; *memory_out NULL: there are none. */
-static enum shoal_err copysets_make(const struct sh_backup *backup,
-                                    const struct sh_candidate *nodes, size_t count,
-                                    struct sh_copysets *sets_out, void **memory_out)
-{
-    const struct sh_backup_cluster *cluster = &backup->config.cluster;
-    const struct sh_copysets_config config = {
-        .replicas = cluster->replicas, .scatter = cluster->scatter, .domains = cluster->domains};
-    *memory_out = NULL;
-    if (!cluster->has_copysets || cluster->replicas < 2 || !count)
-        return SHOAL_OK;
-    *memory_out = malloc(sh_copysets_bytes(&config, count));
-    if (!*memory_out)
-        return SHOAL_ENOMEM;
-    sh_copysets_compute(&config, nodes, count, *memory_out, sets_out);
-    return SHOAL_OK;
 }
 
 /* --- Which of them could get a replica --------------------------------------------------------- */
@@ -88,12 +70,13 @@ static void peer_look(struct sh_backup *backup, struct sh_backup_peer *peer)
     struct sh_backup_peers *peers = &backup->peers;
     const struct sh_candidate candidate = candidate_of(peer);
     bool is_there = peer->is_up && peer->is_asked;
+    bool is_full = sh_placement_is_full(&candidate, replica_bytes(backup),
+                                        backup->config.cluster.reserve_percent);
+    /* What is not known, and what does not answer, may have room. */
     bool has_room =
-        is_there &&
-        (!peer->is_known ||
-         (peer->space.keeps && !sh_placement_is_full(&candidate, replica_bytes(backup),
-                                                     backup->config.cluster.reserve_percent)));
-    bool may_get = has_room && peer->is_known && backup->now_ns >= peer->not_before_ns;
+        is_there && (!peer->is_known || peer->is_silent || (peer->space.keeps && !is_full));
+    bool may_get =
+        has_room && peer->is_known && !peer->is_silent && backup->now_ns >= peer->not_before_ns;
     peers->with_room += (size_t)has_room - (size_t)peer->has_room;
     peers->may_get += (size_t)may_get - (size_t)peer->may_get;
     bool is_better = (may_get && !peer->may_get) || (has_room && !peer->has_room);
@@ -165,7 +148,25 @@ void sh_backup_first_changed(struct sh_backup *backup, const struct sh_zone *bef
     first_count(backup, now, true);
 }
 
-/* --- The view, again --------------------------------------------------------------------------- */
+/* --- The view ---------------------------------------------------------------------------------- */
+
+/* Computes the sets of these nodes; *memory_out NULL: there are none. */
+static enum shoal_err copysets_make(const struct sh_backup *backup,
+                                    const struct sh_candidate *nodes, size_t count,
+                                    struct sh_copysets *sets_out, void **memory_out)
+{
+    const struct sh_backup_cluster *cluster = &backup->config.cluster;
+    const struct sh_copysets_config config = {
+        .replicas = cluster->replicas, .scatter = cluster->scatter, .domains = cluster->domains};
+    *memory_out = NULL;
+    if (!cluster->has_copysets || cluster->replicas < 2 || !count)
+        return SHOAL_OK;
+    *memory_out = malloc(sh_copysets_bytes(&config, count));
+    if (!*memory_out)
+        return SHOAL_ENOMEM;
+    sh_copysets_compute(&config, nodes, count, *memory_out, sets_out);
+    return SHOAL_OK;
+}
 
 /* All that is counted is counted anew. */
 static void peers_count(struct sh_backup *backup)
@@ -267,7 +268,9 @@ static void on_space(struct sh_request *request, enum shoal_err err, struct sh_r
     peer->is_known = true;
     if (!err)
         peer->heard_ns = backup->attended_ns;
-    peer->space = err ? (struct sh_replication_space){.keeps = false} : space;
+    peer->is_silent = err != SHOAL_OK;
+    if (!err)
+        peer->space = space;
     peer->due_ns = backup->now_ns + (err ? ASK_AGAIN_NS : ASK_NS);
     peer_look(backup, peer);
 }
@@ -287,7 +290,7 @@ static bool peer_ask(struct sh_backup *backup, struct sh_backup_peer *peer, uint
     call->request =
         (struct sh_request){.done = on_space, .arg = call, .timeout_ns = ASK_TIMEOUT_NS};
     if (sh_msg_request(msg, peer->nid, SH_REPLICATION_SPACE, 0, &call->request, &out)) {
-        peer->is_known = true; /* that it can't be reached */
+        peer->is_known = peer->is_silent = true; /* it can't be reached */
         peer->due_ns = now_ns + ASK_AGAIN_NS;
         peer_look(backup, peer);
         return true;
@@ -352,7 +355,7 @@ static void candidates_make(struct sh_own_zone *zone, uint64_t now_ns, bool is_b
         bool is_stale = sh_zone_has_backup(&zone->record, peer->nid, 0) &&
                         (!sink || sink->state == SH_SINK_LOST);
         bool may_go = is_bare && (!sink || now_ns >= sink->lost_ns + KEPT_OUT_MIN_NS);
-        bool may_again = is_bare && peer->is_known && peer->space.keeps &&
+        bool may_again = is_bare && peer->is_known && !peer->is_silent && peer->space.keeps &&
                          (!peer->given_up_ns || now_ns >= peer->given_up_ns + LAST_RESORT_NS);
         bool is_slow = sink && sink->is_stalled;
         peers->candidates[i] = candidate_of(peer);
