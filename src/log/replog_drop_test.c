@@ -28,10 +28,26 @@ static void drop(unsigned zone, struct told *told)
         SHOAL_OK);
 }
 
+/* Whether the table that people are shown has the zone. */
+static bool is_listed(unsigned zone)
+{
+    struct sh_replog_look_zone looks[3];
+    uint64_t cursor = 0;
+    do {
+        size_t count = sh_replog_look_zones(rig.log, &cursor, looks, 3);
+        for (size_t i = 0; i < count; i++) {
+            if (looks[i].id == rig_zone_id(zone))
+                return true;
+        }
+    } while (cursor);
+    return false;
+}
+
 static void drop_wait(unsigned zone)
 {
     struct told told;
     drop(zone, &told);
+    assert_true(is_listed(zone)); /* until it is dropped */
     for (unsigned i = 0; !told.times; i++) {
         assert_true(i < 10000);
         rig_step(&rig, RIG_MS);
@@ -40,6 +56,7 @@ static void drop_wait(unsigned zone)
     assert_int_equal(told.id, rig_zone_id(zone));
     assert_int_equal(told.err, SHOAL_OK);
     assert_null(sh_replog_zone_find(rig.log, rig_zone_id(zone)));
+    assert_false(is_listed(zone));
     memset(&rig.zones[zone], 0, sizeof rig.zones[zone]);
 }
 
