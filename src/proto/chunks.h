@@ -12,7 +12,8 @@
  *     answer      runs, each u64 first chunk ID, u32 how many; in the order of the sizes
  *   GET           u64 chunk ID, u32 room
  *     answer      u16 error, u32 size, and if the error is OK the chunk's bytes (ESIZE: size is the
- *                 room needed; ENOCHUNK: size is 0)
+ *                 room needed; ENOCHUNK, EBUSY: so many bytes of padding follow). EBUSY: it was
+ *                 resized just then, or moves, and is to be asked for again
  *   PUT           u64 chunk ID, bytes to the end
  *   REMOVE        u64 chunk ID
  *   MULTI_GET     any number of: u64 chunk ID, u32 room
