@@ -315,10 +315,12 @@ static void on_dropped(void *arg, enum shoal_err err)
     pool_give(arg);
 }
 
-/* The answer still waits for its own write, so that others wait for that write. */
+/* One that may have written waits for that all the same, so that others wait for it. */
 void sh_held_drop(struct sh_held *held)
 {
-    if (held && !sh_write_wait(held->helds->config.backup, &held->write, on_dropped, held))
+    if (!held)
+        return;
+    if (held->is_read || !sh_write_wait(held->helds->config.backup, &held->write, on_dropped, held))
         pool_give(held);
 }
 
