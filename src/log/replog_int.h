@@ -201,8 +201,6 @@ struct sh_replog_room {
     uint64_t refused;
     unsigned allocating, discarding; /* slots, by operations in flight */
     uint32_t least, to_discard;      /* free slots since excess_ns was set; of these, how many go */
-    uint32_t
-        trimmed; /* bare slots that were passed over since the last one that may have had room */
 };
 
 struct sh_replog {
