@@ -496,6 +496,8 @@ unsigned sh_replog_giving_step(struct sh_replog_giving *giving);
 enum shoal_err sh_replog_marks_add(struct sh_replog_marks *marks,
                                    const struct sh_replog_dropped *dropped);
 bool sh_replog_marks_have(const struct sh_replog_marks *marks, uint64_t zone, uint32_t incarnation);
+/* Whether a mark lies in that block of the primary log which is needed, as the zone's slots have not all been given away yet. */
+bool sh_replog_drop_needs(const struct sh_replog *log, uint64_t block);
 unsigned sh_replog_drops_step(struct sh_replog *log);
 /* No operation is in flight. */
 void sh_replog_drops_free(struct sh_replog *log);

@@ -182,7 +182,8 @@ static uint64_t blocks_to_mark(const struct sh_replog *log)
 
 /* How many bytes a pack may have where the next one goes. Begins the next lap where the rest of this one is too short. Both a lap and a
  * pack that overwrites a mark wait until all packs before are synced: so a start finds a pack of the last lap or of the one before, whatever was
- * lost, and nothing that a mark is about without the mark. No pack is in flight. */
+ * lost, and nothing that a mark is about without the mark. A pack that would overwrite the mark of a zone that is being dropped waits until
+ * that is over. No pack is in flight. */
 static size_t pack_room(struct sh_replog *log)
 {
     uint64_t blocks = log->head.primary_blocks, at = log->primary_at % blocks, left = blocks - at;
@@ -193,6 +194,8 @@ static size_t pack_room(struct sh_replog *log)
         log->is_sync_wanted |= sh_replog_packs_wait(log);
         return 0;
     }
+    if (sh_replog_drop_needs(log, is_over ? 0 : at))
+        return 0;
     if (is_over) {
         uint64_t skipped = is_exact ? 0 : left;
         if (blocks_free(log) < skipped)
