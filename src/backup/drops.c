@@ -206,7 +206,7 @@ void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err e
     SH_ASSERT(drop->phase == SH_DROP_GOES && zone->number == number);
     if (err)
         return; /* the log is out of service */
-    atomic_store(&zones->all[number % SH_ZONES_MAX], NULL);
+    sh_zone_withdraw(zone);
     zone->log = NULL;
     zones->dropped++;
     zones->dropped_writes += sh_backlog_next(&zone->backlog) - zone->before;
