@@ -272,6 +272,48 @@ struct sh_replog_space {
 };
 void sh_replog_space_get(const struct sh_replog *log, struct sh_replog_space *space_out);
 
+/* --- A scrub that somebody asks for --------------------------------------------------------------- */
+
+enum sh_replog_harm {
+    SH_REPLOG_HARM_DAMAGED,    /* it fails its checksum, and had been on the disk */
+    SH_REPLOG_HARM_HEAD,       /* both copies of the slot's head do */
+    SH_REPLOG_HARM_HALF,       /* a copy of the slot's head does; the other one is enough */
+    SH_REPLOG_HARM_UNREADABLE, /* the disk reports an error */
+};
+
+struct sh_replog_place {
+    enum sh_replog_harm harm;
+    uint8_t kind; /* enum sh_log_slot_kind (slot.h); 0: not known */
+    uint32_t slot;
+    uint64_t offset; /* in the file */
+    uint64_t zone;   /* 0: not known */
+    uint64_t use;    /* of the slot, then */
+    bool is_gone;    /* the slot was given away since: its zone has other replicas */
+};
+#define SH_REPLOG_PLACES_MAX 256 /* that are kept */
+
+/* The last one that was asked for. */
+struct sh_replog_scrub_state {
+    uint64_t number; /* 0: none was */
+    uint64_t zone;   /* 0: all */
+    bool is_running;
+    uint32_t slots, slots_done;
+    uint32_t
+        slots_passed_over; /* that were given away, or of which nothing became durable in time */
+    uint64_t bytes;        /* that were read */
+    uint64_t places;       /* that were found; the first SH_REPLOG_PLACES_MAX are kept */
+};
+
+/* Begins a scrub of the slots that are in use now, of that zone or of all: 0; at so many bytes a second, one at least. It goes before the background's,
+ * and ends one that was asked for before. What is damaged is told as for the background's, and kept. ENONAME: the log has nothing of the zone. EIO: out of
+ * service. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_scrub_begin(struct sh_replog *log, uint64_t zone,
+                                                     uint64_t rate, uint64_t *number_out);
+struct sh_replog_scrub_state sh_replog_scrub_state(const struct sh_replog *log);
+/* Places that the last one has found, in pages, as the tables below. */
+size_t sh_replog_scrub_places(const struct sh_replog *log, uint64_t *cursor_inout,
+                              struct sh_replog_place *places_out, size_t room);
+
 /* --- For people: what is known without reading the disk ------------------------------------------- */
 
 struct sh_replog_look {

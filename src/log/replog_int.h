@@ -617,6 +617,9 @@ unsigned sh_replog_scrub_step(struct sh_replog *log);
 uint64_t sh_replog_scrub_due_ns(const struct sh_replog *log);
 /* No operation is in flight. NULL is allowed. */
 void sh_replog_scrub_free(struct sh_replog_scrub *scrub);
+/* How many bytes of a slot of the zone are durable, from its beginning on, with its head: up to the first batch that is on its way. 0: not known, or
+ * nothing is. */
+uint32_t sh_replog_slot_durable(const struct sh_replog_zone *zone, uint32_t slot);
 
 /* --- The primary log (replog_primary.c) -------------------------------------------------------- */
 
