@@ -582,6 +582,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     work += sh_replog_load_step(log);
     work += sh_replog_clean_step(log);
     work += sh_replog_scrub_step(log);
+    work += sh_replog_dump_step(log);
     log->has_idled = !work;
     return work;
 }
@@ -607,6 +608,8 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     due = room_due_ns < due ? room_due_ns : due;
     uint64_t scrub_due_ns = sh_replog_scrub_due_ns(log);
     due = scrub_due_ns < due ? scrub_due_ns : due;
+    uint64_t dump_due_ns = sh_replog_dump_due_ns(log);
+    due = dump_due_ns < due ? dump_due_ns : due;
     /* Where the last step could not do what is due, the log waits for the disk, which wakes its owner, or for room. */
     if (due > log->now_ns || !log->has_idled)
         return due;

@@ -259,6 +259,7 @@ struct sh_replog {
     uint32_t lap_wanted; /* the ring goes on to that one, with nothing if need be */
     struct sh_replog_room room;
     struct sh_replog_scrub *scrub; /* NULL: there is none */
+    struct sh_replog_dump *dump;   /* that goes on; NULL: none does */
     struct sh_replog_status status;
 };
 
@@ -620,6 +621,13 @@ void sh_replog_scrub_free(struct sh_replog_scrub *scrub);
 /* How many bytes of a slot of the zone are durable, from its beginning on, with its head: up to the first batch that is on its way. 0: not known, or
  * nothing is. */
 uint32_t sh_replog_slot_durable(const struct sh_replog_zone *zone, uint32_t slot);
+
+/* --- A dump of a zone (replog_dump.h) ------------------------------------------------------------ */
+
+unsigned sh_replog_dump_step(struct sh_replog *log);
+uint64_t sh_replog_dump_due_ns(const struct sh_replog *log);
+/* No operation is in flight. NULL is allowed. */
+void sh_replog_dump_free(struct sh_replog_dump *dump);
 
 /* --- The primary log (replog_primary.c) -------------------------------------------------------- */
 

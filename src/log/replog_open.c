@@ -491,6 +491,7 @@ void sh_replog_close(struct sh_replog *log)
     sh_replog_clean_free(log->clean);
     sh_replog_drops_free(log);
     sh_replog_scrub_free(log->scrub);
+    sh_replog_dump_free(log->dump);
     batches_free(log);
     zones_free(log);
     if (log->is_open)
