@@ -16,8 +16,17 @@ bool sh_log_is_of_node(const struct sh_cmd *cmd)
     return sh_nid_parse(cmd->words[0], &nid) == SHOAL_OK;
 }
 
-/* Calls `show` for each row of a table of the node, page by page. An exit status. */
-static int table_read(struct sh_cmd *cmd, shoal_nid nid, enum sh_log_table_kind kind,
+int sh_log_node_fail(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid)
+{
+    char detail[64];
+    if (err != SHOAL_ENONAME || cmd->flags.zone)
+        return sh_cmd_fail_node(cmd, err, nid);
+    snprintf(detail, sizeof detail, "node %u has no log", (unsigned)nid.v);
+    return sh_cmd_fail_hint(cmd, err, detail,
+                            "name a peer that was started with the option replicas");
+}
+
+int sh_log_node_table(struct sh_cmd *cmd, shoal_nid nid, enum sh_log_table_kind kind,
                       void (*show)(void *arg, const struct sh_log_table *table, uint32_t row),
                       void *arg)
 {
@@ -35,13 +44,7 @@ static int table_read(struct sh_cmd *cmd, shoal_nid nid, enum sh_log_table_kind 
         cursor = table->next;
     }
     free(table);
-    if (err == SHOAL_ENONAME) {
-        char detail[64];
-        snprintf(detail, sizeof detail, "node %u has no log", (unsigned)nid.v);
-        return sh_cmd_fail_hint(cmd, err, detail,
-                                "name a peer that was started with the option replicas");
-    }
-    return err ? sh_cmd_fail_node(cmd, err, nid) : SH_EXIT_OK;
+    return err ? sh_log_node_fail(cmd, err, nid) : SH_EXIT_OK;
 }
 
 /* All columns of a row, under their names, but for some. */
@@ -302,8 +305,7 @@ static void show_kept(void *arg, const struct sh_log_table *table, uint32_t row)
             sh_log_table_value(table, row, "slots_damaged") ? "  damaged" : "");
 }
 
-/* Opens the cluster for a command on a node. An exit status. */
-static int node_open(struct sh_cmd *cmd, shoal_nid *nid_out)
+int sh_log_node_open(struct sh_cmd *cmd, shoal_nid *nid_out)
 {
     if (cmd->flags.log_file)
         return sh_cmd_usage(cmd, "--file is for a folder; %.40s is a node", cmd->words[0]);
@@ -313,7 +315,7 @@ static int node_open(struct sh_cmd *cmd, shoal_nid *nid_out)
 int sh_log_node_info(struct sh_cmd *cmd)
 {
     struct info info = {.cmd = cmd};
-    int status = node_open(cmd, &info.nid);
+    int status = sh_log_node_open(cmd, &info.nid);
     if (status != SH_EXIT_OK)
         return status;
     if (cmd->flags.json) {
@@ -321,12 +323,12 @@ int sh_log_node_info(struct sh_cmd *cmd)
         info.own = sh_json_array();
         info.kept = sh_json_array();
     }
-    status = table_read(cmd, info.nid, SH_LOG_TABLE_METRICS, show_metrics, &info);
+    status = sh_log_node_table(cmd, info.nid, SH_LOG_TABLE_METRICS, show_metrics, &info);
     if (status == SH_EXIT_OK)
-        status = table_read(cmd, info.nid, SH_LOG_TABLE_OWN, show_own, &info);
+        status = sh_log_node_table(cmd, info.nid, SH_LOG_TABLE_OWN, show_own, &info);
     info.rows = 0;
     if (status == SH_EXIT_OK)
-        status = table_read(cmd, info.nid, SH_LOG_TABLE_KEPT, show_kept, &info);
+        status = sh_log_node_table(cmd, info.nid, SH_LOG_TABLE_KEPT, show_kept, &info);
     if (info.root && status == SH_EXIT_OK) {
         sh_json_set(info.root, "own", info.own);
         sh_json_set(info.root, "zones", info.kept);
@@ -347,7 +349,7 @@ struct segments {
     uint64_t rows;
 };
 
-static const char *kind_name(uint64_t kind)
+const char *sh_log_kind_name_of(uint64_t kind)
 {
     bool is_known = kind >= SH_SLOT_ENTRIES && kind <= SH_SLOT_DROPPED;
     return is_known ? sh_log_kind_name((enum sh_log_slot_kind)kind) : "unknown";
@@ -358,7 +360,7 @@ static void show_slot(void *arg, const struct sh_log_table *table, uint32_t row)
     struct segments *segments = arg;
     char zone[SH_ZONE_TEXT_MAX], filled[SH_SIZE_TEXT_MAX];
     uint64_t id = sh_log_table_value(table, row, "zone");
-    const char *kind = kind_name(sh_log_table_value(table, row, "kind"));
+    const char *kind = sh_log_kind_name_of(sh_log_table_value(table, row, "kind"));
     bool is_found = sh_log_table_value(table, row, "found");
     bool is_closed = sh_log_table_value(table, row, "closed");
     if (segments->zone && id != segments->zone)
@@ -396,12 +398,12 @@ int sh_log_node_segments(struct sh_cmd *cmd)
     struct segments segments = {.cmd = cmd};
     int status = sh_log_zone_take(cmd, &segments.zone);
     if (status == SH_EXIT_OK)
-        status = node_open(cmd, &nid);
+        status = sh_log_node_open(cmd, &nid);
     if (status != SH_EXIT_OK)
         return status;
     if (cmd->flags.json)
         segments.list = sh_json_array();
-    status = table_read(cmd, nid, SH_LOG_TABLE_SLOTS, show_slot, &segments);
+    status = sh_log_node_table(cmd, nid, SH_LOG_TABLE_SLOTS, show_slot, &segments);
     if (segments.list && status == SH_EXIT_OK) {
         struct sh_json *root = sh_json_object();
         sh_json_set_u64(root, "node", nid.v);
