@@ -86,7 +86,7 @@ static double share(uint64_t part, uint64_t whole)
 
 /* Bytes written for each byte that was appended, by what wrote them. */
 struct amplification {
-    double primary, entries, survivors, versions;
+    double primary, entries, survivors, versions, heads;
 };
 
 static struct amplification amplification_of(const struct sh_log_table *table)
@@ -100,7 +100,13 @@ static struct amplification amplification_of(const struct sh_log_table *table)
         .primary = share(sh_log_table_value(table, 0, "log_primary_write_bytes"), appended),
         .entries = share(entries, appended),
         .survivors = share(survivors, appended),
-        .versions = share(versions, appended)};
+        .versions = share(versions, appended),
+        .heads = share(sh_log_table_value(table, 0, "log_head_write_bytes"), appended)};
+}
+
+static double amplification_sum(const struct amplification *by)
+{
+    return by->primary + by->entries + by->survivors + by->versions + by->heads;
 }
 
 /* Of the entries that the cleaner has looked at, how many it had to copy: what a free slot costs. */
@@ -116,11 +122,12 @@ static void metrics_json(struct info *info, const struct sh_log_table *table)
     struct amplification by = amplification_of(table);
     uint64_t slots = sh_log_table_value(table, 0, "log_slots");
     values_json(metrics, table, 0, 0, table->columns);
-    sh_json_set_f64(derived, "amplification", by.primary + by.entries + by.survivors + by.versions);
+    sh_json_set_f64(derived, "amplification", amplification_sum(&by));
     sh_json_set_f64(derived, "amplification_primary", by.primary);
     sh_json_set_f64(derived, "amplification_entries", by.entries);
     sh_json_set_f64(derived, "amplification_survivors", by.survivors);
     sh_json_set_f64(derived, "amplification_versions", by.versions);
+    sh_json_set_f64(derived, "amplification_heads", by.heads);
     sh_json_set_f64(derived, "slot_write_mean_bytes",
                     share(sh_log_table_value(table, 0, "log_slot_write_bytes"),
                           sh_log_table_value(table, 0, "log_slot_writes")));
@@ -133,6 +140,12 @@ static void metrics_json(struct info *info, const struct sh_log_table *table)
     sh_json_set_f64(derived, "slots_used_share",
                     share(slots - sh_log_table_value(table, 0, "log_slots_free"), slots));
     sh_json_set_f64(derived, "cleaned_entries_kept_share", kept_share(table));
+    sh_json_set_f64(derived, "cleaned_slots_mean",
+                    share(sh_log_table_value(table, 0, "log_slots_cleaned"),
+                          sh_log_table_value(table, 0, "log_cleanings")));
+    sh_json_set_f64(derived, "own_ack_mean_ns",
+                    share(sh_log_table_value(table, 0, "own_ack_ns"),
+                          sh_log_table_value(table, 0, "own_acks")));
     sh_json_set_u64(info->root, "node", info->nid.v);
     sh_json_set(info->root, "metrics", metrics);
     sh_json_set(info->root, "derived", derived);
@@ -162,9 +175,8 @@ static void writes_print(FILE *out, const struct sh_log_table *table)
             sh_log_table_value(table, 0, "log_syncs"));
     fprintf(out,
             "Bytes written for each that was appended: %.2f (primary log %.2f, slots %.2f, cleaner "
-            "%.2f, versions %.2f).\n",
-            by.primary + by.entries + by.survivors + by.versions, by.primary, by.entries,
-            by.survivors, by.versions);
+            "%.2f, versions %.2f, heads %.2f).\n",
+            amplification_sum(&by), by.primary, by.entries, by.survivors, by.versions, by.heads);
     fprintf(out,
             "Cleaned: %" PRIu64 " slots; %" PRIu64 " entries dropped, %" PRIu64
             " copied (%.0f %%), %s written for that.\n",

@@ -238,15 +238,35 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log);
 /* OK, or why the log is out of service. */
 enum shoal_err sh_replog_trouble(const struct sh_replog *log);
 
+/* Why a batch went to a slot. */
+enum sh_replog_flush {
+    SH_REPLOG_FLUSH_LARGE,   /* it had batch_bytes */
+    SH_REPLOG_FLUSH_FULL,    /* the next entry did not fit */
+    SH_REPLOG_FLUSH_BUFFER,  /* half of the buffer was in use */
+    SH_REPLOG_FLUSH_PRIMARY, /* three quarters of the primary log were */
+    SH_REPLOG_FLUSH_OTHER,   /* there is no primary log, a life ended, somebody asked for a dump */
+};
+#define SH_REPLOG_FLUSHES 5
+
 struct sh_replog_status {
     uint64_t buffer_used;                   /* bytes */
     uint64_t appended, appended_bytes;      /* writes, and bytes of their payloads but zeros */
     uint64_t slot_writes, slot_bytes;       /* batches written to slots, with heads and padding */
     uint64_t survivor_bytes, version_bytes; /* of slot_bytes: by the cleaner; of version logs */
+    uint64_t slot_largest;                  /* bytes of the largest batch */
+    uint64_t slot_padding;                  /* of slot_bytes */
+    uint64_t
+        head_bytes; /* of slots' heads, when they are taken and given away; not of slot_bytes */
     uint64_t primary_writes, primary_bytes; /* packs */
+    uint64_t primary_largest, primary_padding;
+    uint64_t flushes[SH_REPLOG_FLUSHES]; /* of writes */
+    uint64_t waits;                      /* EAGAINs of sh_replog_append */
+    uint64_t read_errors;                /* of the disk */
     uint64_t syncs;
     uint64_t slots_cleaned, entries_kept, entries_dropped, marks_dropped; /* by the cleaner */
-    uint64_t compactions;                                                 /* of version logs */
+    uint64_t cleanings;                  /* of zones: each has loaded what is current in one */
+    uint64_t clean_ns, clean_read_bytes; /* that they have taken */
+    uint64_t compactions;                /* of version logs */
     uint64_t
         eons; /* of zones, that ended: all of their epochs had been used, and each entry visited */
     uint64_t zones_dropped;

@@ -77,11 +77,11 @@ enum shoal_err sh_replog_dump_begin(struct sh_replog *log,
         sh_replog_dump_free(dump);
         return SHOAL_ENOMEM;
     }
-    dump->reader.is_bulk = true;
+    dump->reader.is_bulk = dump->reader.is_of_dump = true;
     if (dump->is_added && !zone->is_dropping) {
         struct sh_replog_batch *batch = zone->filling;
         if (batch && batch->chain.bytes > SH_SPAN_HEAD_BYTES)
-            (void)sh_replog_batch_ready(batch); /* or it is not shown */
+            (void)sh_replog_batch_flush(batch, SH_REPLOG_FLUSH_OTHER); /* or it is not shown */
         sh_replog_sync(zone);
     }
     log->dump = dump;

@@ -298,6 +298,8 @@ void sh_replog_batch_free(struct sh_replog_batch *batch);
 
 /* The batch that is being filled has got a slot, and is on its way there. ENOSPC: it stays; EAGAIN: until the disk has room. */
 enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch);
+/* The same, which is counted. */
+enum shoal_err sh_replog_batch_flush(struct sh_replog_batch *batch, enum sh_replog_flush why);
 /* The same of one that has no sequence numbers: of versions, or of the cleaner's. */
 enum shoal_err sh_replog_other_ready(struct sh_replog_batch *batch);
 /* Hands operations of those that are ready to the disk, as many as it takes. */
@@ -437,6 +439,7 @@ struct sh_replog_reader {
     unsigned count, read, next; /* slots that are asked for; that is looked at */
     uint8_t *buffers[2];        /* of a slot each */
     bool is_bulk;               /* others are waited for more */
+    bool is_of_dump;            /* else a bulk one is the cleaner's */
     size_t asked;               /* bytes of slot `read` that were asked for */
     struct sh_replog_reading reading[2];
 };

@@ -43,7 +43,7 @@ static void metric(struct sh_log_table *table, const char *name, uint64_t value)
     column(table, name);
 }
 
-static void log_metrics(const struct sh_replog *log, struct sh_log_table *table)
+static void log_write_metrics(const struct sh_replog *log, struct sh_log_table *table)
 {
     struct sh_replog_status status;
     struct sh_replog_space space;
@@ -69,7 +69,28 @@ static void log_metrics(const struct sh_replog *log, struct sh_log_table *table)
     metric(table, "log_version_write_bytes", status.version_bytes);
     metric(table, "log_primary_writes", status.primary_writes);
     metric(table, "log_primary_write_bytes", status.primary_bytes);
+    metric(table, "log_slot_write_largest_bytes", status.slot_largest);
+    metric(table, "log_slot_padding_bytes", status.slot_padding);
+    metric(table, "log_head_write_bytes", status.head_bytes);
+    metric(table, "log_primary_write_largest_bytes", status.primary_largest);
+    metric(table, "log_primary_padding_bytes", status.primary_padding);
+    metric(table, "log_flushes_large", status.flushes[SH_REPLOG_FLUSH_LARGE]);
+    metric(table, "log_flushes_full", status.flushes[SH_REPLOG_FLUSH_FULL]);
+    metric(table, "log_flushes_buffer", status.flushes[SH_REPLOG_FLUSH_BUFFER]);
+    metric(table, "log_flushes_primary", status.flushes[SH_REPLOG_FLUSH_PRIMARY]);
+    metric(table, "log_flushes_other", status.flushes[SH_REPLOG_FLUSH_OTHER]);
+    metric(table, "log_append_waits", status.waits);
+    metric(table, "log_read_errors", status.read_errors);
+}
+
+static void log_state_metrics(const struct sh_replog *log, struct sh_log_table *table)
+{
+    struct sh_replog_status status;
+    sh_replog_status_get(log, &status);
     metric(table, "log_syncs", status.syncs);
+    metric(table, "log_cleanings", status.cleanings);
+    metric(table, "log_clean_ns", status.clean_ns);
+    metric(table, "log_clean_read_bytes", status.clean_read_bytes);
     metric(table, "log_slots_cleaned", status.slots_cleaned);
     metric(table, "log_entries_kept", status.entries_kept);
     metric(table, "log_entries_dropped", status.entries_dropped);
@@ -105,6 +126,16 @@ static void own_metrics(struct sh_backup *backup, struct sh_log_table *table)
     metric(table, "own_messages", status.messages);
     metric(table, "own_message_bytes", status.message_bytes);
     metric(table, "own_trouble", status.trouble);
+    metric(table, "own_streams", status.streams);
+    metric(table, "own_streams_waiting", status.streams_waiting);
+    metric(table, "own_pending_bytes", status.pending_bytes);
+    metric(table, "own_waiting_bytes", status.waiting_bytes);
+    metric(table, "own_in_flight_bytes", status.flying_bytes);
+    metric(table, "own_credit_bytes", status.credit_bytes);
+    metric(table, "own_resent_bytes", status.again_bytes);
+    metric(table, "own_acks", status.acks);
+    metric(table, "own_ack_ns", status.ack_ns);
+    metric(table, "own_ack_longest_ns", status.ack_longest_ns);
 }
 
 static void kept_metrics(const struct sh_keeper *keeper, struct sh_log_table *table)
@@ -129,7 +160,8 @@ static void kept_metrics(const struct sh_keeper *keeper, struct sh_log_table *ta
 
 static void tell_metrics(const struct sh_logs_told *told, struct sh_log_table *table)
 {
-    log_metrics(told->log, table);
+    log_write_metrics(told->log, table);
+    log_state_metrics(told->log, table);
     own_metrics(told->backup, table);
     kept_metrics(told->keeper, table);
     table->rows = 1;

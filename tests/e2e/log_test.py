@@ -237,7 +237,7 @@ class OfNode(harness.Case):
         self.assertAlmostEqual(
             kept["derived"]["amplification"],
             sum(kept["derived"]["amplification_" + by]
-                for by in ("primary", "entries", "survivors", "versions")), 6)
+                for by in ("primary", "entries", "survivors", "versions", "heads")), 6)
         self.assertGreaterEqual(kept["metrics"]["kept_zones_open"], len(zones))
         kept_zones = {zone["zone"]: zone for zone in kept["zones"]}
         for zone in zones:
