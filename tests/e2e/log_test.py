@@ -234,6 +234,15 @@ class OfNode(harness.Case):
             self.assertGreaterEqual(kept["metrics"][name] - before[name], least, name)
         self.assertGreaterEqual(kept["derived"]["amplification"], 1)
         self.assertGreater(kept["derived"]["primary_write_mean_bytes"], 0)
+        self.assertGreaterEqual(kept["metrics"]["log_primary_write_largest_bytes"],
+                                kept["derived"]["primary_write_mean_bytes"])
+        self.assertGreater(kept["metrics"]["log_primary_padding_bytes"], 0)
+        self.assertGreaterEqual(own["metrics"]["own_acks"], 1)
+        self.assertGreater(own["derived"]["own_ack_mean_ns"], 0)
+        self.assertGreaterEqual(own["metrics"]["own_ack_longest_ns"], own["derived"]["own_ack_mean_ns"])
+        self.assertGreaterEqual(own["metrics"]["own_streams"], len(zones))
+        self.assertGreater(own["metrics"]["own_credit_bytes"], own["metrics"]["own_in_flight_bytes"])
+        self.assertEqual((own["metrics"]["own_waiting_bytes"], own["metrics"]["own_resent_bytes"]), (0, 0))
         self.assertAlmostEqual(
             kept["derived"]["amplification"],
             sum(kept["derived"]["amplification_" + by]
