@@ -153,7 +153,7 @@ static void scrub_print(const struct scrub *scrub)
     if (scrub->slots_passed_over)
         fprintf(out,
                 "; %" PRIu64 " segments were passed over, as they became free, or nothing in them "
-                             "was on the disk yet",
+                "was on the disk yet",
                 scrub->slots_passed_over);
     fputs(".\n", out);
     if (scrub->waiting)
