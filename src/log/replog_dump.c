@@ -7,6 +7,7 @@
 #include "log/version_log.h"
 
 #define ENTRIES_EACH 500u /* looked at in a step */
+#define RUN_EACH 16384u   /* chunks of a run that are learned at a time */
 #define SETTLES_NS UINT64_C(2000000000)
 
 struct sh_replog_dump {
@@ -29,7 +30,10 @@ struct sh_replog_dump {
     bool is_open;
     struct sh_replog_walk walk;
     struct sh_log_slot_head head;
-    size_t at; /* in a slot of versions */
+    size_t at;                       /* in a slot of versions */
+    struct sh_version_reader tuples; /* of a piece of it, if is_in_piece */
+    bool is_in_piece;
+    struct sh_version_tuple tuple; /* what is left of one; first 0: nothing */
     struct sh_inspect_entry found;
     /* The zone, by what its slots say. Of one that is written to, the log knows its lives, and which numbers there are. */
     bool is_added;
@@ -201,6 +205,8 @@ static bool slot_open(struct sh_replog *log, struct sh_replog_dump *dump, const 
         return false;
     bool has_numbers = part->kind == SH_SLOT_ENTRIES;
     dump->at = 0;
+    dump->is_in_piece = false;
+    dump->tuple.first = 0;
     dump->found = (struct sh_inspect_entry){.kind = dump->head.kind, .slot = part->slot};
     sh_replog_walk_begin(&dump->walk,
                          has_numbers && dump->phase > SURVEYS ? &dump->zone.lives : NULL, bytes,
@@ -241,23 +247,38 @@ static bool entry_next(struct sh_replog_dump *dump, unsigned *work)
     return true;
 }
 
-/* A piece of a slot of versions; false: there is no more. */
-static bool versions_next(struct sh_replog_dump *dump, unsigned *work)
+/* Notes or learns a part of the tuple at hand; a run takes its time. */
+static unsigned tuple_take(struct sh_replog_dump *dump)
 {
-    struct sh_version_reader reader;
-    struct sh_version_tuple tuple;
-    if (!sh_version_piece_next(dump->walk.scan.bytes, &dump->at, dump->config.zone,
-                               sh_replog_flush_least_in(&dump->head), &reader))
-        return false;
-    while (!dump->err && sh_version_reader_next(&reader, &tuple) == SH_VERSION_TUPLE) {
-        if (dump->phase == SURVEYS)
-            sh_inspect_chunks_note(&dump->zone, tuple.first, tuple.last);
-        else
-            sh_inspect_learn(&dump->telling, tuple.first, tuple.last, tuple.version,
-                             tuple.is_removal);
+    struct sh_version_tuple *tuple = &dump->tuple;
+    bool is_survey = dump->phase == SURVEYS; /* which only counts */
+    uint64_t last =
+        is_survey || tuple->last - tuple->first < RUN_EACH ? tuple->last : tuple->first + RUN_EACH;
+    unsigned count = is_survey ? 0 : (unsigned)(last - tuple->first);
+    if (is_survey)
+        sh_inspect_chunks_note(&dump->zone, tuple->first, last);
+    else
+        sh_inspect_learn(&dump->telling, tuple->first, last, tuple->version, tuple->is_removal);
+    tuple->first = last == tuple->last ? 0 : last + 1;
+    return count / 100;
+}
+
+/* The next tuple of a slot of versions, or a part of it; false: there is no more. */
+static bool tuple_next(struct sh_replog_dump *dump, unsigned *work)
+{
+    if (dump->tuple.first) {
+        *work += tuple_take(dump);
+        return true;
     }
-    *work += ENTRIES_EACH;
-    return true;
+    if (dump->is_in_piece) {
+        dump->is_in_piece = sh_version_reader_next(&dump->tuples, &dump->tuple) == SH_VERSION_TUPLE;
+        if (!dump->is_in_piece)
+            dump->tuple.first = 0;
+        return true;
+    }
+    dump->is_in_piece = sh_version_piece_next(dump->walk.scan.bytes, &dump->at, dump->config.zone,
+                                              sh_replog_flush_least_in(&dump->head), &dump->tuples);
+    return dump->is_in_piece;
 }
 
 static unsigned look(struct sh_replog *log, struct sh_replog_dump *dump)
@@ -278,7 +299,7 @@ static unsigned look(struct sh_replog *log, struct sh_replog_dump *dump)
     dump->is_open = true;
     bool is_versions = dump->head.kind == SH_SLOT_VERSIONS;
     for (unsigned i = 0; i < ENTRIES_EACH && !dump->err && !telling->is_over; i++) {
-        if (!(is_versions ? versions_next(dump, &i) : entry_next(dump, &i))) {
+        if (!(is_versions ? tuple_next(dump, &i) : entry_next(dump, &i))) {
             dump->is_open = false;
             dump->reader.next++;
             break;
