@@ -40,6 +40,7 @@ static struct sh_json *node_json(const struct shoal_node *node)
     sh_json_set_text(row, "address", node->address);
     if (node->role == SHOAL_PEER) {
         sh_json_set_bool(row, "keeps_replicas", node->keeps_replicas);
+        sh_json_set_bool(row, "keeps_chunks", node->keeps_chunks);
         sh_json_set_text(row, "machine", node->machine);
         sh_json_set_text(row, "rack", node->rack);
         sh_json_set_text(row, "network_switch", node->network_switch);
