@@ -183,6 +183,10 @@ class Replicas(harness.Case):
                      says="chunk_bytes_max is 64MiB", status=harness.USAGE)
         self.refused("shoald", "--superpeers", self.superpeer.address, "--durability", "surely",
                      says="async or replicated or durable", status=harness.USAGE)
+        self.refused("shoald", "--huge-pages", "false", says="write --huge-pages=true or --huge-pages=false",
+                     status=harness.USAGE)
+        idle = harness.Node(self, "idle", "--roles", "superpeer", "--replicas", "1").wait_ready()
+        self.assertRegex(idle.log(), "an option has no effect.*option replicas: 1 has no effect on a node that is no peer")
         peer = harness.Node(self, "plain", "--superpeers", self.superpeer.address, "--failure-ns",
                             "1s").wait_ready()
         client = self.client()
