@@ -346,6 +346,31 @@ static enum shoal_err check_replicas(const struct sh_options *options,
     return SHOAL_ERANGE;
 }
 
+static bool has_role(const struct sh_options *options, const char *role)
+{
+    for (size_t i = 0; i < options->roles.count; i++)
+        if (strcmp(options->roles.items[i], role) == 0)
+            return true;
+    return false;
+}
+
+bool sh_options_idle(const struct sh_options *options, struct sh_options_error *text_out)
+{
+    bool is_peer = has_role(options, "peer");
+    if (!is_peer && options->replicas)
+        sh_option_error(text_out, "option replicas",
+                        "%" PRIu64 " has no effect on a node that is no peer: set it for the "
+                        "peers, or add peer to roles",
+                        options->replicas);
+    else if (is_peer && !options->replicas && strcmp(options->durability, "durable") == 0)
+        sh_option_error(text_out, "option durability",
+                        "durable has no effect without a log: changes are answered at once, and "
+                        "end with the process; set replicas");
+    else
+        return false;
+    return true;
+}
+
 enum shoal_err sh_options_check(const struct sh_options *options,
                                 struct sh_options_error *error_out)
 {

@@ -276,6 +276,16 @@ static void do_round(struct multi *multi)
     SH_ASSERT(is_done);
 }
 
+/* Whether an operation that failed so may be tried again: also one whose chunk is with a node that has failed, and may come back with it. It was not
+ * sent. */
+static bool may_retry(const struct multi *multi, const struct shoal_op *op)
+{
+    return sh_call_may_retry(multi->kind, op->err) ||
+           (op->err == SHOAL_EFAILED &&
+            sh_directory_may_return(multi->store->directory, SHOAL_NID_NONE,
+                                    shoal_cid_creator(op->cid)));
+}
+
 /* Marks what may be tried again; true when there is any and time is left. */
 static bool another_round(struct multi *multi, size_t count)
 {
@@ -284,7 +294,7 @@ static bool another_round(struct multi *multi, size_t count)
     bool is_any = false;
     for (size_t i = 0; i < count; i++) {
         struct shoal_op *op = &multi->ops[i];
-        if (!sh_call_may_retry(multi->kind, op->err))
+        if (!may_retry(multi, op))
             continue;
         if (!has_time) {
             op->err = op->err == SHOAL_EAGAIN ? SHOAL_ETIMEOUT : op->err;
