@@ -1,8 +1,8 @@
-/* Cleaning a zone: what is current in its oldest slots is copied to others, and the slots are free.
+/* Cleaning a zone: what is current in some of its slots (replog_select.c) is copied to others, and the slots are free.
  *
  *   version log ──► currents ──┐
  *                              ├──► is it superseded? ── no ──► survivors' batch ──► a slot of survivors
- *   oldest slots ──► entries ──┘                       └ yes: dropped
+ *   some slots ───► entries ───┘                       └ yes: dropped
  *
  * Several slots are cleaned for each load of the versions. Where the version log has grown to twice of what it needs, what was
  * loaded is written anew (replog_compact.c), and its slots go with those that are cleaned. What was written in the epoch that goes on is asked of the zone's
@@ -27,8 +27,6 @@
 #include "log/replog_int.h"
 #include "log/version_log.h"
 
-#define BEGIN_PERCENT 80              /* of the slots that a zone's writes may have */
-#define FULL_PERCENT 30               /* of those, while the disk is full */
 #define EACH_STEP 2000                /* entries or tuples */
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
 #define SLOTS_EACH 8                  /* cleaned for one load of the versions */
@@ -58,6 +56,7 @@ struct sh_replog_clean {
     struct sh_version_reader tuples;
     struct sh_version_tuple tuple; /* what is left of one; first 0: nothing */
     struct sh_replog_batch *survivors;
+    struct sh_replog_tally tallies[SH_SLOT_GENERATION_MAX + 1];
     unsigned on_their_way; /* batches, of survivors and of a compaction */
     uint32_t begun;        /* slots that had been taken, and seconds, when it began */
     uint32_t seconds;
@@ -84,45 +83,9 @@ void sh_replog_clean_free(struct sh_replog_clean *clean)
     free(clean);
 }
 
-/* --- Which zone -------------------------------------------------------------------------------- */
-
 const struct sh_replog_zone *sh_replog_clean_zone(const struct sh_replog_clean *clean)
 {
     return clean->zone;
-}
-
-/* Whether all of its slots have been cleaned one after the other since the last write, and not one was gained. */
-static bool is_solid(const struct sh_replog_zone *zone)
-{
-    return zone->is_damaged || zone->is_dropping || zone->fruitless >= zone->slots.count;
-}
-
-bool sh_replog_is_cleaned(const struct sh_replog_zone *zone)
-{
-    const struct sh_replog_clean *clean = zone->log->clean;
-    return zone->is_to_clean || (clean && clean->zone == zone);
-}
-
-bool sh_replog_may_gain(const struct sh_replog_zone *zone)
-{
-    return sh_replog_is_cleaned(zone) || !is_solid(zone);
-}
-
-void sh_replog_clean_if_full(struct sh_replog_zone *zone)
-{
-    struct sh_replog *log = zone->log;
-    uint64_t most = zone->slots_max - SH_REPLOG_SPARE_ZONE_SLOTS;
-    unsigned percent = log->room.is_full ? FULL_PERCENT : BEGIN_PERCENT;
-    bool is_full = (uint64_t)zone->slots.count * 100 >= most * percent;
-    if (!zone->versions || sh_replog_is_cleaned(zone) || zone->is_dropping || zone->is_damaged ||
-        log->now_ns < zone->clean_again_ns)
-        return;
-    if (!(is_full && !is_solid(zone)) && !sh_replog_eon_is_due(zone))
-        return;
-    zone->is_to_clean = true;
-    zone->next_to_clean = NULL;
-    *log->to_clean_end = zone;
-    log->to_clean_end = &zone->next_to_clean;
 }
 
 static bool has_found(const struct sh_replog_clean *clean)
@@ -273,19 +236,11 @@ static void clean_later(struct sh_replog_zone *zone)
     zone->clean_again_ns = zone->log->now_ns + AGAIN_NS;
 }
 
-/* The first of the list whose versions are not just on their way. */
 static unsigned begin_next(struct sh_replog *log)
 {
-    struct sh_replog_zone **at = &log->to_clean;
-    while (*at && ((*at)->is_ending || (*at)->versions_batch || (*at)->is_eon_ending))
-        at = &(*at)->next_to_clean;
-    struct sh_replog_zone *zone = *at;
+    struct sh_replog_zone *zone = sh_replog_select_zone(log);
     if (!zone)
         return 0;
-    *at = zone->next_to_clean;
-    if (!*at)
-        log->to_clean_end = at;
-    zone->is_to_clean = false;
     if (!begin(log, zone))
         return 1;
     clean_later(zone); /* there was no memory */
@@ -428,7 +383,6 @@ static unsigned versions_step(struct sh_replog_clean *clean)
 
 /* --- Copying ----------------------------------------------------------------------------------- */
 
-/* The oldest slots are cleaned: nothing more is written to them. */
 /* The slots that were begun first, for may_go. */
 static void since_find(struct sh_replog_clean *clean)
 {
@@ -448,6 +402,7 @@ static void since_find(struct sh_replog_clean *clean)
     }
 }
 
+/* Nothing more is written to the slots that are cleaned. */
 static void choose(struct sh_replog_clean *clean)
 {
     clean->err = slots_list(clean, clean->is_of_eon ? is_old_and_can_be : can_be_cleaned);
@@ -459,9 +414,14 @@ static void choose(struct sh_replog_clean *clean)
     uint32_t left = clean->zone->log->slots.free_count;
     if (most + 1 > left) /* what survives may need as many, and one more */
         most = left > 2 ? left - 1 : 1;
+    if (!clean->is_of_eon)
+        sh_replog_select_slots(clean->zone, clean->slots, clean->count, most);
     clean->count = most;
-    for (unsigned i = 0; i < clean->count; i++)
+    for (unsigned i = 0; i < clean->count; i++) {
         gone_add(clean, clean->slots[i]);
+        sh_replog_tally_slot(clean->tallies, clean->zone,
+                             &clean->zone->log->slots.slots[clean->slots[i]]);
+    }
     sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
     clean->phase = COPIES;
 }
@@ -517,9 +477,11 @@ static enum shoal_err copy(struct sh_replog_clean *clean, const struct sh_replog
         err = survivors_begin(clean);
     if (!err)
         err = sh_replog_batch_reserve(clean->survivors, stored);
-    if (!err)
-        sh_replog_batch_put(clean->survivors, entry);
-    return err;
+    if (err)
+        return err;
+    sh_replog_batch_put(clean->survivors, entry);
+    sh_replog_survivor_note(clean->survivors, slot_of(clean), entry);
+    return SHOAL_OK;
 }
 
 /* Keeps an entry, or not. EAGAIN: there is no room in memory now. */
@@ -533,6 +495,7 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
             ? sh_replog_completion_is_over(clean->zone, entry)
             : newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
         status->entries_dropped++;
+        sh_replog_tally_entry(clean->tallies, slot_of(clean), entry, false);
         return SHOAL_OK;
     }
     if (entry->is_removal && may_go(clean, entry)) {
@@ -543,6 +506,7 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     if (err)
         return err;
     status->entries_kept++;
+    sh_replog_tally_entry(clean->tallies, slot_of(clean), entry, true);
     if (!is_completion)
         learn(clean, chunk, chunk, entry->version, entry->is_removal);
     return SHOAL_OK;
@@ -716,6 +680,8 @@ static unsigned end(struct sh_replog *log, bool is_done)
     unsigned taken = slots_taken(clean);
     for (unsigned i = 0; is_done && i < clean->gone_count; i++)
         sh_log_slots_give(&log->slots, &zone->slots, clean->gone[i]);
+    if (is_done)
+        sh_replog_tally_end(clean->tallies, zone);
     log->status.slots_cleaned += is_done ? clean->count : 0;
     log->status.compactions += is_done && clean->compaction.zone;
     if (!is_done)
