@@ -581,7 +581,7 @@ struct sh_replog_tally {
 };
 /* How old a slot of entries is, since it was written to last: in the zone's writes, or for timestamps in seconds. 1 at least. */
 uint64_t sh_replog_age(const struct sh_replog_zone *zone, const struct sh_log_slot *slot);
-/* What is gained for what it costs, where that part of a slot is filled, in 256ths. */
+/* What is gained for what it costs to clean a slot of which that part is filled, in 256ths. */
 uint64_t sh_replog_benefit(uint64_t age, uint64_t lasts, unsigned fill);
 /* That slot will be looked at; an entry of it was kept, or not; the cleaning is over. */
 void sh_replog_tally_slot(struct sh_replog_tally *tallies, const struct sh_replog_zone *zone,

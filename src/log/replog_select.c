@@ -7,22 +7,21 @@
  *   without a place  before all others: its next batch has none, and its writers wait
  *
  * Of a zone's slots, it would be best to take those of which the least is current; but what supersedes an entry does not know where that
- * lies (an index would take 16 bytes a chunk). So that share is estimated. Writes to a slot's chunks come as they came before: of entries that
- * had lasted for a while L when they were written to the slot, L / (L + age) are still there when the slot has the age `age`, by the writes of the
- * zone. That is so of chunks of which each is written at its own rate, some often and most of them seldom; where all rates are the same it is not
- * quite so, but puts slots into the right order. Where L comes from is what the strategies differ in:
+ * lies (an index would take 16 bytes a chunk). So that share is estimated. Of entries that last L, by the writes of the zone, L / (L + age) are
+ * still current when their slot was written `age` ago. That is so of chunks of which some are written often and most of them seldom; where all are
+ * written equally often it is not quite so, but puts slots into the right order. Where L comes from is what the strategies differ in:
  *
  *   cost-benefit  from cleanings of slots of the same generation (0: writes; 1: what was copied once, ...): of entries at the age a, a share k was
  *                 kept, so L = a k / (1 - k)
- *   timestamps    from the entries: how old those of a slot were when they were copied; for writes, as above
- *   age-fill      nothing is known: L = 0
+ *   timestamps    from the entries: L is how old those of a slot were when they were copied; for writes, as above
  *
- * With u = L / (L + age) the benefit is age (1 - u) fill, the cost reads the slot and writes u of it, 1 + u: together
+ * With u = fill L / (L + age), what is current of all of the slot, cleaning it gains 1 - u for as long as its entries have lasted, and costs to
+ * read the slot and to write u of it (Rosenblum, Ousterhout, The design and implementation of a log-structured file system, 1992, 3.6):
  *
- *   age (1 - u) / (1 + u) fill = age^2 / (2 L + age) fill
+ *   benefit / cost = age (1 - u) / (1 + u)
  *
- * (Rosenblum, Ousterhout, The design and implementation of a log-structured file system, 1992, 3.6; DXRAM thesis 6 VIII, whose age times fill is
- * the case L = 0). It grows with age, so each slot's time comes. */
+ * It grows with age, so each slot's time comes. age-fill is that of the DXRAM thesis, 6 VIII.1: age times fill, nothing else is known. With
+ * timestamps the thesis multiplies the fill with how old all entries are on average (6 VIII.2), which takes the coldest slots again and again. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -226,8 +225,9 @@ uint64_t sh_replog_age(const struct sh_replog_zone *zone, const struct sh_log_sl
 uint64_t sh_replog_benefit(uint64_t age, uint64_t lasts, unsigned fill)
 {
     SH_ASSERT(age && age <= AGE_MAX && fill <= 256);
-    uint64_t gained = (age << 16) / (2 * lasts + age); /* of 2^16 */
-    return age * gained / 256 * fill;
+    uint64_t current = lasts * fill / 256;
+    uint64_t gained = ((lasts + age - current) << 16) / (lasts + age + current); /* of 2^16 */
+    return age * gained;
 }
 
 /* How long entries of that generation last, by this one's cleanings, or the nearest one's below of which something is known. */
@@ -240,21 +240,19 @@ static uint64_t lasts_by_generation(const struct sh_replog_zone *zone, unsigned 
 
 static uint64_t lasts_of(const struct sh_replog_zone *zone, const struct sh_log_slot *slot)
 {
-    switch (zone->log->config.selection) {
-    case SH_REPLOG_COST_BENEFIT:
-        return lasts_by_generation(zone, slot->generation);
-    case SH_REPLOG_TIMESTAMPS:
-        return slot->generation ? slot->mean_age : lasts_by_generation(zone, 0);
-    default:
-        return 0;
-    }
+    bool is_timed = zone->log->config.selection == SH_REPLOG_TIMESTAMPS;
+    return is_timed && slot->generation ? slot->mean_age
+                                        : lasts_by_generation(zone, slot->generation);
 }
 
 static uint64_t score(const struct sh_replog_zone *zone, uint32_t at)
 {
     const struct sh_log_slot *slot = &zone->log->slots.slots[at];
     unsigned fill = (unsigned)((uint64_t)slot->filled * 256 / zone->log->slots.bytes);
-    return sh_replog_benefit(sh_replog_age(zone, slot), lasts_of(zone, slot), fill);
+    uint64_t age = sh_replog_age(zone, slot);
+    if (zone->log->config.selection == SH_REPLOG_AGE_FILL)
+        return age * fill;
+    return sh_replog_benefit(age, lasts_of(zone, slot), fill);
 }
 
 void sh_replog_tally_slot(struct sh_replog_tally *tallies, const struct sh_replog_zone *zone,
