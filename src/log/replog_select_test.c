@@ -1,4 +1,5 @@
 /* What is cleaned next: zones and slots that are made up, and logs under each strategy. */
+#include "base/options.h"
 #include "log/replog_cut_test.h"
 
 /* --- Made up ----------------------------------------------------------------------------------- */
@@ -222,6 +223,26 @@ static void test_tally(void **state)
     uint64_t before = zone->lasts[0];
     tally(zone, 3, 0, 100);
     assert_int_equal(zone->lasts[0], before);
+}
+
+/* The option takes each name, and no other; by itself it says what a log does by itself. */
+static void test_names(void **state)
+{
+    (void)state;
+    struct sh_options options;
+    struct sh_options_error error;
+    assert_int_equal(sh_options_init(&options), SHOAL_OK);
+    assert_int_equal(sh_replog_selection_of(options.log_selection), 0);
+    for (unsigned i = 0; sh_replog_selection_names[i]; i++) {
+        const char *name = sh_replog_selection_names[i];
+        assert_true(i < SH_REPLOG_SELECTIONS);
+        assert_int_equal(sh_options_set(&options, "log_selection", name, "test", &error), SHOAL_OK);
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+        assert_int_equal(sh_replog_selection_of(options.log_selection), i);
+    }
+    assert_int_equal(sh_options_set(&options, "log_selection", "best", "test", &error), SHOAL_OK);
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EPARSE);
+    sh_options_destroy(&options);
 }
 
 /* --- Zones ------------------------------------------------------------------------------------- */
@@ -528,6 +549,7 @@ int main(void)
         cmocka_unit_test(test_others_go_first),
         cmocka_unit_test(test_benefit),
         cmocka_unit_test(test_tally),
+        cmocka_unit_test(test_names),
         cmocka_unit_test(test_triggers),
         cmocka_unit_test(test_drawn),
         cmocka_unit_test(test_amplification),
