@@ -1,4 +1,6 @@
-/* What is cleaned next: zones and slots that are made up, and logs under each strategy. */
+/* What is cleaned next: zones and slots that are made up, and logs under each strategy.
+ *
+ * SHOAL_TEST_LAPS (8) and SHOAL_TEST_FILL (50): how long, and at which percentage of current data, strategies are compared. */
 #include "base/options.h"
 #include "log/replog_cut_test.h"
 
@@ -369,15 +371,38 @@ static unsigned draw_hotcold(void)
     return row * HOT + 1 + (unsigned)(test_draw(&seed) % (HOT - 1));
 }
 
-/* Bytes that are written to slots for one of a write, once so many laps were written; a lap takes 100 seconds of the clock. */
-static double amplification(enum sh_replog_selection selection, unsigned (*draw)(void),
-                            unsigned laps, unsigned fill_percent)
+/* A number that an environment variable gives. */
+static unsigned number_of(const char *name, unsigned otherwise)
+{
+    const char *given = getenv(name);
+    return given ? (unsigned)strtoul(given, NULL, 0) : otherwise;
+}
+
+/* Slots of the zone, but those of its version log. */
+static unsigned slots_of_entries(void)
+{
+    const struct sh_log_slot *slots = rig.log->slots.slots;
+    unsigned count = 0;
+    for (uint32_t i = rig.zones[0].zone->slots.first; i != SH_SLOT_NONE; i = slots[i].next)
+        count += slots[i].kind != SH_SLOT_VERSIONS;
+    return count;
+}
+
+struct measured {
+    double amplification; /* entries that are put into slots for one that is written */
+    double live;          /* what is current of the slots in use, on average */
+};
+
+/* A lap writes as many chunks as there are, and takes 100 seconds of the clock. As many laps are passed over first. */
+static struct measured measure(enum sh_replog_selection selection, unsigned (*draw)(void),
+                               unsigned laps, unsigned fill_percent)
 {
     (void)setup(NULL);
     rig_random_state = 88172645463325252u;
     seed = 1;
     rig.config.selection = selection;
     rig.config.slots = 64;
+    rig.config.batch_bytes = 60000; /* a slot's, so that what is measured is the selection */
     rig_open(&rig);
     struct sh_replog_zone_config config =
         rig_zone_config(0, 1, 0, (uint64_t)CHUNKS * (EACH + 12) * 100 / fill_percent);
@@ -386,19 +411,22 @@ static double amplification(enum sh_replog_selection selection, unsigned (*draw)
     for (unsigned i = 0; i < CHUNKS; i++)
         write_chunk(i);
     struct sh_replog_status before = status();
+    uint64_t slots = 0;
     for (unsigned i = 0; i < 2 * laps * CHUNKS; i++) {
-        if (i == laps * CHUNKS)
+        if (i == laps * CHUNKS) {
             before = status();
+            slots = 0;
+        }
         write_chunk(draw());
         rig_step(&rig, 100 * 1000 * RIG_MS / CHUNKS);
+        slots += slots_of_entries();
     }
     struct sh_replog_status after = status();
-    double entries = (double)(after.slot_bytes - before.slot_bytes) -
-                     (double)(after.survivor_bytes - before.survivor_bytes) -
-                     (double)(after.version_bytes - before.version_bytes);
-    double copied = (double)(after.survivor_bytes - before.survivor_bytes);
+    double writes = (double)laps * CHUNKS;
+    double mean_bytes = (double)slots / writes * (SLOT_BYTES - SH_SLOT_HEAD_BYTES);
     (void)teardown(NULL);
-    return 1 + copied / entries;
+    return (struct measured){1 + (double)(after.entries_kept - before.entries_kept) / writes,
+                             (double)CHUNKS * (EACH + 12) / mean_bytes};
 }
 
 /* Copies are what selections differ in; with the same seed the numbers are the same each time. */
@@ -410,14 +438,14 @@ static void test_amplification(void **state)
         unsigned (*draw)(void);
     } cases[] = {{"uniform", draw_uniform}, {"hotcold", draw_hotcold}};
     double is[2][SH_REPLOG_SELECTIONS];
-    const char *given = getenv("SHOAL_TEST_LAPS");
-    unsigned laps = given ? (unsigned)strtoul(given, NULL, 0) : 8;
+    unsigned laps = number_of("SHOAL_TEST_LAPS", 8), fill = number_of("SHOAL_TEST_FILL", 50);
     for (unsigned c = 0; c < 2; c++) {
         for (int selection = 0; selection < SH_REPLOG_SELECTIONS; selection++) {
-            is[c][selection] =
-                amplification((enum sh_replog_selection)selection, cases[c].draw, laps, 50);
-            print_message("%s, %s: %.3f\n", cases[c].name, sh_replog_selection_names[selection],
-                          is[c][selection]);
+            struct measured of =
+                measure((enum sh_replog_selection)selection, cases[c].draw, laps, fill);
+            is[c][selection] = of.amplification;
+            print_message("%s, %s: %.3f, of %.3f that is current\n", cases[c].name,
+                          sh_replog_selection_names[selection], of.amplification, of.live);
         }
     }
     /* Where all chunks are alike, cost-benefit takes the oldest slots. */
