@@ -164,6 +164,8 @@ struct sh_replog_zone {
     /* By what its cleanings have kept: of entries of that generation, lasts / (lasts + age) are current, where age is what
      * sh_replog_age says of their slot. 0: nothing is known. */
     uint64_t lasts[SH_SLOT_GENERATION_MAX + 1];
+    bool
+        has_marks; /* the last cleaning has kept many marks of removals, which go once all slots have been cleaned */
     uint64_t rest_max; /* chunks beside the long range for which the cleaner has room */
     uint32_t
         fruitless; /* slots that were cleaned since the last batch of writes without one being gained */
@@ -578,6 +580,7 @@ void sh_replog_select_slots(struct sh_replog_zone *zone, uint32_t *slots, unsign
 struct sh_replog_tally {
     uint64_t age, slots; /* of slots, in all; how many */
     uint64_t seen, kept; /* bytes of entries; 16 more for each */
+    uint64_t marks;      /* of those that were kept, of marks of removals */
 };
 /* How old a slot of entries is, since it was written to last: in the zone's writes, or for timestamps in seconds. 1 at least. */
 uint64_t sh_replog_age(const struct sh_replog_zone *zone, const struct sh_log_slot *slot);

@@ -35,6 +35,7 @@
 #define RANDOM_EACH 3                /* choice of a zone */
 #define AGE_MAX (UINT64_C(1) << 39)  /* so that a benefit has 64 bits */
 #define KEPT_PART 16                 /* no less is kept, or dropped, as far as is learned */
+#define MARKS_PART 32                /* of what is kept: more than that are many marks */
 #define ENTRY_BYTES 16               /* are counted for an entry beside its payload */
 
 const char *const sh_replog_selection_names[] = {"cost-benefit", "timestamps", "age-fill",
@@ -273,12 +274,16 @@ void sh_replog_tally_entry(struct sh_replog_tally *tallies, const struct sh_log_
         return;
     tally->seen += bytes;
     tally->kept += is_kept ? bytes : 0;
+    tally->marks += is_kept && entry->is_removal ? bytes : 0;
 }
 
 void sh_replog_tally_end(const struct sh_replog_tally *tallies, struct sh_replog_zone *zone)
 {
+    uint64_t marks = 0, all = 0;
     for (unsigned i = 0; i <= SH_SLOT_GENERATION_MAX; i++) {
         const struct sh_replog_tally *tally = &tallies[i];
+        marks += tally->marks;
+        all += tally->kept;
         if (!tally->seen || !tally->slots)
             continue;
         uint64_t age = tally->age / tally->slots, least = tally->seen / KEPT_PART + 1;
@@ -288,6 +293,7 @@ void sh_replog_tally_end(const struct sh_replog_tally *tallies, struct sh_replog
         uint64_t lasts = age * share / 256 + 1;
         zone->lasts[i] = zone->lasts[i] ? (3 * zone->lasts[i] + lasts) / 4 : lasts;
     }
+    zone->has_marks = marks * MARKS_PART > all;
 }
 
 void sh_replog_survivor_note(struct sh_replog_batch *batch, const struct sh_log_slot *from,
@@ -376,8 +382,10 @@ void sh_replog_select_slots(struct sh_replog_zone *zone, uint32_t *slots, unsign
     SH_ASSERT(most <= count);
     while (before < most && is_from_before(zone, slots[before]))
         before++;
-    /* Where the last cleaning has gained nothing, all slots are gone through, so that nothing that can be gained is missed. */
-    bool is_by_order = zone->log->config.selection == SH_REPLOG_OLDEST || zone->fruitless;
+    /* Where the last cleaning has gained nothing, all slots are gone through, so that nothing that can be gained is missed; and where it has
+     * kept many marks, so that nothing is left which is older. */
+    bool is_by_order =
+        zone->log->config.selection == SH_REPLOG_OLDEST || zone->fruitless || zone->has_marks;
     for (unsigned i = before; i < most && !is_by_order; i++)
         bring(slots + i, next_of(zone, slots + i, count - i));
     hot_to_cold(zone, slots + before, most - before);

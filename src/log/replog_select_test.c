@@ -342,13 +342,14 @@ static void test_drawn(void **state)
 static uint64_t seed;
 
 /* Appends a write of a chunk of a zone that is not in the rig's model. */
-static void write_chunk(unsigned chunk)
+static void write_chunk(unsigned chunk, size_t size)
 {
     static uint8_t payload[EACH];
     const struct sh_replog_write write = {.local_id = chunk + 1,
                                           .creator = RIG_OWNER,
                                           .pieces = 1,
-                                          .payload = {payload, sizeof payload}};
+                                          .is_removal = !size,
+                                          .payload = {payload, size}};
     enum shoal_err err;
     for (unsigned tries = 0; (err = sh_replog_append(rig.zones[0].zone, &write)) == SHOAL_EAGAIN;
          tries++) {
@@ -409,7 +410,7 @@ static struct measured measure(enum sh_replog_selection selection, unsigned (*dr
     config.range_count = CHUNKS;
     zone_add_config(0, config);
     for (unsigned i = 0; i < CHUNKS; i++)
-        write_chunk(i);
+        write_chunk(i, EACH);
     struct sh_replog_status before = status();
     uint64_t slots = 0;
     for (unsigned i = 0; i < 2 * laps * CHUNKS; i++) {
@@ -417,7 +418,7 @@ static struct measured measure(enum sh_replog_selection selection, unsigned (*dr
             before = status();
             slots = 0;
         }
-        write_chunk(draw());
+        write_chunk(draw(), EACH);
         rig_step(&rig, 100 * 1000 * RIG_MS / CHUNKS);
         slots += slots_of_entries();
     }
@@ -492,6 +493,44 @@ static void test_idle(void **state)
     assert_int_equal(status().slots_cleaned, cleaned);
     rig_sync(&rig, 1);
     (void)rig_assert_all(&rig, 1);
+}
+
+/* Entries that are copied where half of the zone stays, and chunks come and go in the other half, each with an ID of its own. */
+static uint64_t copied_with_marks(enum sh_replog_selection selection)
+{
+    (void)setup(NULL);
+    rig_random_state = 88172645463325252u;
+    rig.config.selection = selection;
+    rig.config.batch_bytes = 60000;
+    rig.config.slots = 64;
+    rig.config.primary_blocks = 256;
+    rig_open(&rig);
+    struct sh_replog_zone_config config = rig_zone_config(0, 1, 0, 24 * SLOT_BYTES);
+    config.range_count = CHUNKS / 2;
+    config.rest_max = 1 << 20;
+    zone_add_config(0, config);
+    for (unsigned i = 0; i < CHUNKS / 2; i++)
+        write_chunk(i, EACH);
+    for (unsigned i = 0; i < 25000; i++) {
+        write_chunk(CHUNKS + i, 100);
+        if (i >= CHUNKS)
+            write_chunk(i, 0);
+        rig_step(&rig, 10 * RIG_MS);
+    }
+    uint64_t copied = status().entries_kept;
+    (void)teardown(NULL);
+    return copied;
+}
+
+/* A mark of a removal goes only once all slots have been cleaned that are older; so what is cold can't be left alone then. */
+static void test_marks(void **state)
+{
+    (void)state;
+    uint64_t oldest = copied_with_marks(SH_REPLOG_OLDEST);
+    uint64_t by_cost = copied_with_marks(SH_REPLOG_COST_BENEFIT);
+    print_message("copied, oldest first: %llu, cost-benefit: %llu\n", (unsigned long long)oldest,
+                  (unsigned long long)by_cost);
+    assert_true(by_cost < oldest * 3 / 2);
 }
 
 /* --- Nothing gets lost ------------------------------------------------------------------------- */
@@ -581,6 +620,7 @@ int main(void)
         cmocka_unit_test(test_triggers),
         cmocka_unit_test(test_drawn),
         cmocka_unit_test(test_amplification),
+        cmocka_unit_test(test_marks),
         cmocka_unit_test_setup_teardown(test_idle, setup, teardown),
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_eons),
