@@ -32,11 +32,13 @@
 #define FULL_WRITES_PERCENT 80       /* of those that its writes may have */
 #define DISK_FULL_PERCENT 30         /* of these, while the disk is full */
 #define CALM_NS UINT64_C(1000000000) /* without a write, and the log is idle */
-#define RANDOM_EACH 3                /* choice of a zone */
-#define AGE_MAX (UINT64_C(1) << 39)  /* so that a benefit has 64 bits */
-#define KEPT_PART 16                 /* no less is kept, or dropped, as far as is learned */
-#define MARKS_PART 32                /* of what is kept: more than that are many marks */
-#define ENTRY_BYTES 16               /* are counted for an entry beside its payload */
+#define SOLID_NS                                                                                   \
+    UINT64_C(60000000000) /* before a zone without a gain is cleaned for what is older now */
+#define RANDOM_EACH 3     /* choice of a zone */
+#define AGE_MAX (UINT64_C(1) << 39) /* so that a benefit has 64 bits */
+#define KEPT_PART 16                /* no less is kept, or dropped, as far as is learned */
+#define MARKS_PART 32               /* of what is kept: more than that are many marks */
+#define ENTRY_BYTES 16              /* are counted for an entry beside its payload */
 
 const char *const sh_replog_selection_names[] = {"cost-benefit", "timestamps", "age-fill",
                                                  "oldest",       "random",     NULL};
@@ -104,6 +106,16 @@ static enum sh_replog_urgency urgency_of(struct sh_replog_zone *zone)
     return has_percent(zone, zone->slots_max, IDLE_PERCENT) ? SH_REPLOG_IDLE : SH_REPLOG_NOT;
 }
 
+/* A zone that was cleaned in vain is cleaned once more after a while, if it has what goes with time; or it would stay full, as writes are
+ * refused. */
+static void grow_older(struct sh_replog_zone *zone)
+{
+    if (!zone->keeps_passing || zone->log->now_ns < zone->fruitless_ns + SOLID_NS)
+        return;
+    zone->fruitless = 0;
+    zone->keeps_passing = false;
+}
+
 void sh_replog_clean_leave(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
@@ -122,6 +134,7 @@ void sh_replog_clean_leave(struct sh_replog_zone *zone)
 void sh_replog_clean_if_full(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
+    grow_older(zone);
     if (is_being_cleaned(zone))
         return;
     enum sh_replog_urgency urgency = urgency_of(zone);
@@ -323,12 +336,13 @@ void sh_replog_survivors_note(struct sh_log_slot *slot, const struct sh_replog_b
 
 /* --- Which slots ------------------------------------------------------------------------------- */
 
-/* Whether it is cleaned first, for what would have to be kept in mind for it: versions that a crash has lost are read from all such slots; and of a chunk
- * that was abandoned, which lives there were. */
+/* Whether it is cleaned first, for what would have to be read or kept for it: all entries from an earlier process, as long as some are left, for versions
+ * that a crash has lost; the same for entries that may be there twice; and lives, where it may have pieces of a chunk that was abandoned. */
 static bool is_from_before(const struct sh_replog_zone *zone, uint32_t at)
 {
     const struct sh_log_slot *slot = &zone->log->slots.slots[at];
-    return slot->is_found || (zone->has_void && slot->order < zone->void_order);
+    return slot->is_found || slot->order < zone->twice_order ||
+           (zone->has_void && slot->order < zone->void_order);
 }
 
 /* Moves one of them to the front; the others stay in their order. */
@@ -386,7 +400,9 @@ void sh_replog_select_slots(struct sh_replog_zone *zone, uint32_t *slots, unsign
      * kept many marks, so that nothing is left which is older. */
     bool is_by_order =
         zone->log->config.selection == SH_REPLOG_OLDEST || zone->fruitless || zone->has_marks;
-    for (unsigned i = before; i < most && !is_by_order; i++)
+    if (is_by_order)
+        return;
+    for (unsigned i = before; i < most; i++)
         bring(slots + i, next_of(zone, slots + i, count - i));
     hot_to_cold(zone, slots + before, most - before);
 }

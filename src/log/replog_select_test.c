@@ -69,7 +69,7 @@ static void test_oldest(void **state)
     struct sh_replog_zone *zone = made_up(SH_REPLOG_OLDEST);
     made.slots[1].filled = 4096;
     survived(2, 1, 0);
-    TAKES(zone, 1, 0, 2); /* of these the hottest first */
+    TAKES(zone, 0, 1, 2);
 }
 
 /* A slot that is nearly empty waits until it is much older. */
@@ -143,8 +143,8 @@ static void test_random(void **state)
         assert_true(taken[i] > 850 && taken[i] < 1150);
 }
 
-/* Slots from an earlier process go first, and those that may have pieces of what was abandoned; and once nothing was gained, all of them in
- * their order. */
+/* Slots from an earlier process go first, and those that may have pieces of what was abandoned, or what is there twice; and once nothing was gained, or
+ * many marks were kept, all of them in their order. */
 static void test_others_go_first(void **state)
 {
     (void)state;
@@ -164,8 +164,14 @@ static void test_others_go_first(void **state)
         zone->void_order = 2;
         TAKES(zone, 0, 1);
         zone->has_void = false;
+        zone->twice_order = 2;
+        TAKES(zone, 0, 1);
+        zone->twice_order = 0;
         zone->fruitless = 1;
-        TAKES(zone, 3, 2, 1, 0);
+        TAKES(zone, 0, 1, 2, 3);
+        zone->fruitless = 0;
+        zone->has_marks = true;
+        TAKES(zone, 0, 1);
     }
 }
 
