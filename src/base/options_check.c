@@ -312,10 +312,14 @@ static enum shoal_err check_replicas(const struct sh_options *options,
 {
     static const char *const known[] = {"async", "replicated", "durable"};
     static const char *const places[] = {"self", "peers"};
+    static const char *const selections[] = {"cost-benefit", "timestamps", "age-fill", "oldest",
+                                             "random"}; /* as src/log/replog_select.c has them */
     char zone[SH_NUMBER_TEXT_MAX], chunk[SH_NUMBER_TEXT_MAX];
     enum shoal_err err = check_word(options->durability, known, 3, "option durability", error_out);
     if (err == SHOAL_OK)
         err = check_word(options->replicas_at, places, 2, "option replicas_at", error_out);
+    if (err == SHOAL_OK)
+        err = check_word(options->log_selection, selections, 5, "option log_selection", error_out);
     bool is_self = strcmp(options->replicas_at, "self") == 0;
     if (err == SHOAL_OK && !options->replicas && !is_self) {
         sh_option_error(error_out, "option replicas_at",

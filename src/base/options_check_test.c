@@ -202,6 +202,10 @@ static void test_logs(void **state)
     assert_string_equal(error.text, "option durability: \"durablee\" is not async or replicated or "
                                     "durable; did you mean \"durable\"?");
     set("durability", "durable");
+    set("log_selection", "odlest");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EPARSE);
+    assert_non_null(strstr(error.text, "option log_selection: \"odlest\" is not cost-benefit or "));
+    set("log_selection", "oldest");
     set("zone_bytes", "32MiB");
     set("log_segment_bytes", "262145");
     assert_int_equal(sh_options_check(&options, &error), SHOAL_OK); /* there is no log */

@@ -544,6 +544,7 @@ static enum shoal_err append(struct sh_replog_zone *zone, const struct sh_replog
     chain_note(zone, write, numbers[0]);
     sh_replog_batch_count(zone->filling, !zone->chain_pieces);
     log->status.appended += !zone->chain_pieces;
+    log->appended_ns = log->now_ns;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
         (void)sh_replog_batch_flush(zone->filling,
                                     SH_REPLOG_FLUSH_LARGE); /* or it goes on being filled */
@@ -610,7 +611,7 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     if (log->trouble)
         return UINT64_MAX;
     uint64_t due = log->ready.count || log->pack_size || log->lap < log->lap_wanted ||
-                           log->ending || log->load || log->clean || log->to_clean || log->drops
+                           log->ending || log->load || log->clean || log->drops
                        ? log->now_ns
                        : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;
@@ -622,6 +623,8 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     uint64_t sync_patience_ns = log->is_sync_wanted ? 0 : log->config.linger_ns;
     if (sh_replog_packs_wait(log) && log->unsynced_ns + sync_patience_ns < due)
         due = log->unsynced_ns + sync_patience_ns;
+    uint64_t select_due_ns = log->clean ? UINT64_MAX : sh_replog_select_due_ns(log);
+    due = select_due_ns < due ? select_due_ns : due;
     uint64_t room_due_ns = sh_replog_room_due_ns(log);
     due = room_due_ns < due ? room_due_ns : due;
     uint64_t scrub_due_ns = sh_replog_scrub_due_ns(log);

@@ -13,7 +13,7 @@
  * A write or sync that failed is never tried again: the log goes out of service, sh_replog_trouble says why, and what was not
  * said to be durable may or may not be there. Only a disk that is full is tried again: it says so in the status, and appends get EAGAIN.
  *
- * Memory: the buffer, 400 bytes a zone and its versions, 48 bytes a slot, 1.7 MiB. Nothing is allocated once the log is
+ * Memory: the buffer, 500 bytes a zone and its versions, 48 bytes a slot, 1.7 MiB. Nothing is allocated once the log is
  * open and its zones are there, but for tables of versions, which double up to their bound.
  * Threads: one at a time, that of the disk's owner. Only open and close wait. */
 #ifndef SH_LOG_REPLOG_H
@@ -40,6 +40,20 @@ struct sh_replog_completions {
 #define SH_REPLOG_COMPLETION_MAX 64                 /* bytes of one */
 #define SH_REPLOG_COMPLETION_ID (UINT64_C(1) << 47) /* its local ID; its creator is 0 */
 
+/* Which slots of a zone are cleaned first (docs/log.md, "Which slots"). */
+enum sh_replog_selection {
+    SH_REPLOG_COST_BENEFIT, /* what gains most for what it costs, by what cleanings have kept so far; the default */
+    SH_REPLOG_TIMESTAMPS, /* the same, by how old the entries in a slot were when they were copied */
+    SH_REPLOG_AGE_FILL,   /* age times fill */
+    SH_REPLOG_OLDEST,
+    SH_REPLOG_RANDOM
+};
+#define SH_REPLOG_SELECTIONS 5
+/* Their names, in that order; NULL behind the last one. */
+extern const char *const sh_replog_selection_names[];
+/* Of a name that is one of these. */
+enum sh_replog_selection sh_replog_selection_of(const char *name);
+
 struct sh_replog_config {
     struct sh_disk *disk; /* borrowed; where it is direct, all that is written is aligned */
     const char *name;     /* of the file in it */
@@ -59,6 +73,7 @@ struct sh_replog_config {
      * waits for durable. For a log whose writers are content with `handed`: a process that is killed loses nothing then. */
     bool syncs_later;
     struct sh_replog_completions completions;
+    enum sh_replog_selection selection;
     /* Bytes of the disk that are to stay free: a zone is refused where what it and the others may still take would leave less. */
     uint64_t reserve_bytes;
     /* Free slots that keep their room on the disk; others are discarded, in time. 0: 32. At least those that are reserved ahead. */

@@ -72,6 +72,8 @@ static enum shoal_err place(struct sh_replog_batch *batch)
         batch->zone->fruitless = 0;
     struct sh_log_slot *slot = &log->slots.slots[batch->slot];
     batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
+    if (batch->kind == SH_SLOT_SURVIVORS)
+        sh_replog_survivors_note(slot, batch, bytes);
     slot->filled += bytes;
     slot->pending++;
     eons_note(slot, batch);
