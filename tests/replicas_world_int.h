@@ -222,9 +222,11 @@ static inline void rw_main(void *arg)
 static inline unsigned rw_main_run(void *arg)
 {
     struct rw_process *process = arg;
+    if (sh_fiber_ended(process->fiber)) /* and the waiter is gone with the node */
+        return 0;
     bool waits = process->waiter && !sh_waiter_done(process->waiter) &&
                  rw_now(process->host) < process->deadline_ns;
-    if (sh_fiber_ended(process->fiber) || (waits && !process->world.has_crashed))
+    if (waits && !process->world.has_crashed)
         return 0;
     sh_fiber_resume(process->fiber);
     return 1;
