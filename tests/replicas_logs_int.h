@@ -356,6 +356,18 @@ static inline bool rw_is_begun_anew(const struct sh_zone *zone, const struct rw_
     return zone->count == 1 && (backup->boots > 1 || backup->is_sick);
 }
 
+/* Whether the chunk may be in such a zone. */
+static inline bool rw_may_be_begun_anew(const struct rw_logs *logs, const struct rw_chunk *chunk)
+{
+    for (unsigned i = 0; i < logs->zone_count; i++) {
+        const struct sh_zone *zone = &logs->zones[i];
+        if (sh_zone_creator(zone->id).v == shoal_cid_creator(chunk->cid).v && zone->count &&
+            rw_is_begun_anew(zone, rw_peer(logs->rw, rw_peer_of(logs, zone->backups[0].nid))))
+            return true;
+    }
+    return false;
+}
+
 /* Checks a chunk in one backup of a zone that claims it. False: the backup does not claim it, or has nothing: a zone below may have it. */
 static inline bool rw_chunk_check_in(struct rw_logs *logs, const struct sh_zone *zone,
                                      unsigned peer, unsigned at)
@@ -404,6 +416,8 @@ static inline void rw_chunk_check(struct rw_logs *logs, unsigned at)
         goes_on = missing_count > 0;
     }
     logs->moved += zones > 1;
+    if (!zones && rw_may_be_begun_anew(logs, chunk))
+        return;
     if (!zones) /* it may be in any log, and is in none */
         for (; missing_count < RW_PEERS; missing_count++)
             missing[missing_count] = missing_count;

@@ -51,6 +51,7 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     if (config->cluster.msg)
         sh_msg_handler_set(config->cluster.msg, SH_REPLICATION_ACKS, SH_MSG_INLINE,
                            sh_backup_on_acks, backup);
+    atomic_init(&backup->is_hopeful, true); /* no view has said otherwise */
     *backup_out = backup;
     return SHOAL_OK;
 }
@@ -374,6 +375,7 @@ static enum shoal_err zone_drain(struct sh_own_zone *zone, unsigned *moved_out)
 {
     enum shoal_err worst = SHOAL_OK;
     bool has_cursor = false;
+    sh_zone_watch(zone);
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         struct sh_sink *sink = &zone->sinks[i];
         enum shoal_err err = SHOAL_OK;
@@ -442,9 +444,8 @@ static void home_fail(struct sh_backup *backup, enum shoal_err err)
         sh_backup_fail(backup, err);
         return;
     }
-    uint64_t places = sh_zones_places(zones);
-    for (uint64_t i = 0; i < places; i++) {
-        struct sh_sink *home = zones->all[i] ? sh_sink_home(zones->all[i]) : NULL;
+    for (struct sh_own_zone *zone = zones->first; zone; zone = zone->next_entered) {
+        struct sh_sink *home = sh_sink_home(zone);
         if (home)
             sh_sink_lose(home, err);
     }
@@ -453,6 +454,7 @@ static void home_fail(struct sh_backup *backup, enum shoal_err err)
 static unsigned cluster_step(struct sh_backup *backup, uint64_t now_ns)
 {
     unsigned work = sh_backup_peers_step(backup, now_ns);
+    sh_stalls_step(backup, now_ns);
     work += sh_records_step(backup, now_ns);
     return work + sh_copies_step(backup, now_ns);
 }
@@ -495,12 +497,14 @@ uint64_t sh_backup_due_ns(const struct sh_backup *backup)
         return due_ns; /* nothing else goes on */
     if (backup->zone_again_ns)
         due_ns = sooner(due_ns, backup->zone_again_ns);
+    due_ns = sooner(due_ns, sh_zones_drop_due_ns(backup));
     if (!sh_backup_is_clustered(backup))
         return due_ns;
     if (backup->stuck_ns)
         due_ns = sooner(due_ns, backup->stuck_ns);
     due_ns = sooner(due_ns, backup->tend_left ? 0 : backup->tend_ns);
     due_ns = sooner(due_ns, sh_copies_due_ns(backup));
+    due_ns = sooner(due_ns, sh_stalls_due_ns(backup));
     return sooner(due_ns, backup->peers.due_ns);
 }
 
@@ -521,9 +525,12 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
         status_out->writes += sh_backlog_next(&zone->backlog) - zone->before;
         status_out->under_replicated += zone->record.count < zone->record.wanted;
         status_out->bare += atomic_load(&zone->is_bare);
+        for (unsigned k = 0; k < SH_SINKS_MAX; k++)
+            status_out->stalled += zone->sinks[k].is_stalled;
     }
     for (unsigned i = 0; i < SH_COPIES_MAX; i++)
         status_out->copies += backup->copies[i].zone != NULL;
+    status_out->given_up = backup->given_up;
     status_out->messages = backup->messages;
     status_out->message_bytes = backup->message_bytes;
     status_out->copied_bytes = backup->copied_bytes;
@@ -538,6 +545,7 @@ static void sink_state(const struct sh_sink *sink, struct sh_zone_state_backup *
         .state = sink->state,
         .why = sink->why,
         .is_recorded = sink->is_recorded,
+        .is_stalled = sink->is_stalled,
         .pending_bytes = sink->cursor.backlog ? sh_backlog_pending(&sink->cursor) : 0};
     for (unsigned level = 0; level < SH_LEVELS; level++)
         state->acked[level] = sink->acked[level];

@@ -50,11 +50,14 @@ static enum shoal_err place_find(struct sh_backup *backup, uint64_t chunk, uint6
     return is_here ? SHOAL_OK : SHOAL_ENOTOWNER;
 }
 
-/* Whether there is a backup for the thread's write, where that waits for any. */
+/* Whether there is a backup for the thread's write, where that waits for any. The write waits where there may be one soon, as other nodes could keep
+ * replicas, or may be about to come; else it wants more than there can be. */
 static enum shoal_err bare_check(const struct sh_own_zone *zone)
 {
-    bool is_bare = atomic_load_explicit(&zone->is_bare, memory_order_relaxed);
-    return is_bare && writer && writer->level > SH_LEVEL_ASYNC ? SHOAL_ENOBACKUP : SHOAL_OK;
+    if (!atomic_load_explicit(&zone->is_bare, memory_order_relaxed) || !writer ||
+        writer->level == SH_LEVEL_ASYNC)
+        return SHOAL_OK;
+    return atomic_load(&zone->backup->is_hopeful) ? SHOAL_EAGAIN : SHOAL_ENOBACKUP;
 }
 
 static void live_add(struct sh_own_zone *zone, uint64_t bytes)
