@@ -199,6 +199,8 @@ static inline void rw_ended(struct rw_host *host, enum shoal_err err, const char
     bool is_troubled = host->is_sick || sh_world_disk_trouble(host->rw->world, host->node);
     bool is_told = !err || err == SHOAL_EFAILED || err == SHOAL_EEXIST || err == SHOAL_EFENCED;
     bool has_cause = is_told || (is_of_disk && is_troubled) || (is_damaged && host->flip);
+    host->sound_since =
+        ++host->rw->moment; /* an orderly end does not wait for what it has taken, either */
     if (!has_cause)
         RW_FAIL(host->rw, "host %u ends with %s: %s", host->node, shoal_err_name(err), detail);
     rw_start_later(host, RW_AGAIN_NS);
