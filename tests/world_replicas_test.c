@@ -195,6 +195,17 @@ static void chaos_run(unsigned faults)
     sh_chaos_stop(chaos);
 }
 
+/* A node that stopped inside a step goes on by itself, in a while. */
+static bool does_nobody_stand_still(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < rw.count; i++) {
+        if (sh_world_is_up(rw.world, i) && sh_world_is_paused(rw.world, i))
+            return false;
+    }
+    return true;
+}
+
 /* Some lose their power, and the others have time to write what they have taken. */
 static void part_goes(void)
 {
@@ -204,7 +215,13 @@ static void part_goes(void)
         if (sh_world_is_up(rw.world, host->node))
             rw_crash(host, false);
     }
+    for (unsigned i = 0; i < RW_PEERS; i++) /* a full one would keep it all in memory */
+        sh_world_disk_trouble_set(rw.world, rw_peer(&rw, i)->node, SH_DISK_WELL);
     client.is_still = true;
+    (void)sh_world_run_until(rw.world, does_nobody_stand_still, NULL,
+                             sh_world_now(rw.world) + 10 * S);
+    rw_run(&rw, SETTLE_NS);
+    rw_client_ends(&client); /* what is answered from here on nobody hears */
     rw_run(&rw, SETTLE_NS);
 }
 
