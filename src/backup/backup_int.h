@@ -60,7 +60,9 @@ struct sh_sink {
     uint64_t disk;    /* 0: not known yet */
     bool is_recorded; /* the superpeers have said so last */
     bool counts;      /* acknowledgements wait for it */
-    bool has_begun;   /* the backup has opened the stream: from then on it only goes on */
+    bool
+        is_leaving; /* LOST, and its replica is to begin anew: the record must not name it by then */
+    bool has_begun; /* the backup has opened the stream: from then on it only goes on */
     struct sh_backlog_cursor cursor; /* none once LOST */
     uint64_t acked[SH_LEVELS];       /* before which it has all, by level */
     uint64_t wished[SH_LEVELS];      /* before which it was asked to say so at once */

@@ -145,7 +145,9 @@ static bool range_done(const struct sh_real_disk *real, struct sh_disk_op *op, i
         return false;
     }
     op->done_bytes = result < 0 ? 0 : op->size;
-    if (result < 0 && result != -EOPNOTSUPP && result != -ENOSYS)
+    if (result == -ENOSPC && op->kind == SH_DISK_ALLOCATE)
+        op->err = SHOAL_ENOSPC; /* no failure: it was asked whether there is room, and is again */
+    else if (result < 0 && result != -EOPNOTSUPP && result != -ENOSYS)
         op_failed(op, -result);
     return true;
 }

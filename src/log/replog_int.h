@@ -214,6 +214,8 @@ struct sh_replog_room {
     bool is_raw;                          /* the log's file is all of the disk */
     bool
         is_full; /* the last reservation, or a write, found no room; again_ns: when the next is tried */
+    bool
+        is_told; /* the log's lines say that the disk is full, and not yet that it has room again */
     uint64_t again_ns, excess_ns, trim_ns;
     uint64_t refused;
     unsigned allocating, discarding; /* slots, by operations in flight */

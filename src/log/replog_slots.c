@@ -255,7 +255,7 @@ static void on_written(struct sh_disk_op *done)
         done->err = SHOAL_OK;
         done->done_bytes = done->size;
         sh_replog_room_lacks(log);
-    } else if (!done->err) {
+    } else if (!done->err && log->room.has_no_allocate) { /* else it had its room before */
         sh_replog_room_found(log);
     }
     bool is_well = !sh_replog_op_end(op);
