@@ -110,6 +110,12 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
                                                   const struct sh_replog_zone_config *config,
                                                   struct sh_replog_zone **zone_out);
 
+/* Lets a zone that is written to have an eighth more slots than it may have, or as many as there are: for one that is full though all of it
+ * is current (ENOSPC of sh_replog_append), as one is with a chunk that has outgrown bytes_max. The log keeps them for the zone
+ * until it is dropped, or the log is closed. ENOSPC: the log has no slot left that another zone may not need, or the disk has
+ * no room. ECORRUPT: the zone is damaged, so that it is not cleaned, and would take all that there is. EBUSY: it is being dropped. EIO. */
+SHOAL_NODISCARD enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone);
+
 /* NULL: the log has nothing of it, and it was not added. */
 struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id);
 uint64_t sh_replog_zone_id(const struct sh_replog_zone *zone);
