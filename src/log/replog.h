@@ -46,7 +46,8 @@ struct sh_replog_config {
     struct sh_random random;
     uint64_t cluster; /* whose log it is; a file of another one is refused */
     uint16_t node;
-    /* Of a file that is new; one that is there has its own. */
+    /* Of a file that is new; one that is there has its own slot_bytes and primary_blocks, and gets more slots where these have more bytes than
+     * its own, but for a raw disk that lacks them. It never has fewer. */
     uint32_t slot_bytes, slots; /* a multiple of 4096, 64 KiB to 1 GiB */
     uint32_t
         primary_blocks; /* of 4 KiB, 256 at least; 0: no primary log, small batches go to slots, too */

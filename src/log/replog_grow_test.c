@@ -137,6 +137,52 @@ static void test_no_room(void **state)
     assert_found(true);
 }
 
+static uint32_t slots_of_file(void)
+{
+    struct sh_replog_status got;
+    sh_replog_status_get(rig.log, &got);
+    return got.slots;
+}
+
+/* Opens the file again as it is to be by now, after a power failure right behind the last open, too. */
+static void open_as(uint32_t slot_bytes, uint32_t slots, bool is_cut)
+{
+    rig.config.slot_bytes = slot_bytes;
+    rig.config.slots = slots;
+    rig_open(&rig);
+    if (!is_cut)
+        return;
+    shut();
+    cut_power(cut_of(rig.config.disk));
+    rig_open(&rig);
+}
+
+/* A file gets more slots when it is opened for more, by what they have together; what was there stays. It never gets fewer. */
+static void test_more_slots(void **state)
+{
+    (void)state;
+    rig.config.slots = 6 + 36;
+    open_with(32 * 65536);
+    assert_int_equal(put(1, false), SHOAL_OK);
+    assert_int_equal(put(2, true), SHOAL_ENOSPC);
+    assert_int_equal(sh_replog_abandon(zone()), SHOAL_OK);
+    assert_found(false);
+    uint64_t end = taken.end;
+    for (unsigned i = 0; i < 2; i++) {
+        shut();
+        open_as(128 << 10, 60, i);
+        assert_int_equal(slots_of_file(), 120);
+    }
+    assert_int_equal(rig_load(&rig, 0).end, end);
+    zone_add_config(0, rig_zone_config(0, 1, end, 100 * 65536));
+    for (uint32_t i = 3; i < 6; i++)
+        assert_int_equal(put(i, false), SHOAL_OK);
+    assert_found(true);
+    shut();
+    open_as(64 << 10, 50, false);
+    assert_int_equal(slots_of_file(), 120);
+}
+
 /* A zone that is not cleaned any more, or goes, gets nothing. */
 static void test_refused(void **state)
 {
@@ -156,6 +202,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_grows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_given_up_go, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_more_slots, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
