@@ -174,7 +174,8 @@ struct sh_write_request {
 void sh_write_request_set(struct sh_write *write, const struct sh_write_request *request);
 
 /* The store's functions of these names, whose changes the write then stands for. EAGAIN: the backlog has no room now, nothing was
- * changed; sh_backup_room_wait, and call again. ENOSPC: the disk has no room for another zone. EIO: the log is out of service. ELIMIT: of a
+ * changed; sh_backup_room_wait, and call again. ENOSPC: the log of the own disk has no room for another zone, or for what the chunk's zone
+ * gets, and no other zone can take it. EIO: the log is out of service. ELIMIT: of a
  * large chunk, which is to be changed in pieces. */
 SHOAL_NODISCARD enum shoal_err sh_backup_new_as(struct sh_backup *backup, struct sh_write *write,
                                                 const struct sh_store_wish *wish,
@@ -251,6 +252,8 @@ struct sh_backup_status {
     uint64_t dropped;    /* zones, as they were empty */
     size_t blocks_free;  /* of backlogs */
     enum shoal_err trouble;
+    unsigned
+        full; /* zones for whose next write the log of the own disk has no room, and can get none */
     /* In a cluster: */
     unsigned under_replicated;        /* zones with fewer backups than they are to have */
     unsigned bare;                    /* of these, with none that takes writes */
@@ -269,7 +272,7 @@ enum sh_sink_state {
     SH_SINK_OPENING, /* the backup was asked */
     SH_SINK_CLOSING, /* what the backup has of the zone goes first */
     SH_SINK_STREAMING,
-    SH_SINK_FULL, /* the backup has no room now */
+    SH_SINK_FULL, /* the backup, or the own disk, has no room now */
     SH_SINK_LOST, /* it is to be replaced */
 };
 const char *sh_sink_state_name(enum sh_sink_state state);
@@ -286,7 +289,7 @@ struct sh_zone_state {
         shoal_nid nid;
         uint64_t disk;
         enum sh_sink_state state;
-        enum shoal_err why; /* LOST */
+        enum shoal_err why; /* LOST; of the own disk, FULL */
         bool is_recorded;
         uint64_t pending_bytes;
         uint64_t acked[SH_LEVELS];

@@ -100,8 +100,11 @@ struct sh_own_zone {
     /* No backup takes its writes: those that are to be acknowledged are refused. */
     _Atomic bool is_bare;
     _Atomic bool is_concluded; /* no new chunks come */
+    /* The log of the own disk has no room for the zone's next write, nor can it get any: changes go to another zone, or are refused. */
+    _Atomic bool is_full;
     /* The step's. */
     uint64_t told_seen, told_ns; /* it has seen that many, first at that time */
+    uint64_t grow_again_ns;      /* its log is not asked for more slots before */
     struct sh_replog_zone *log;  /* of HOME; NULL: there is none */
     struct sh_sink sinks[SH_SINKS_MAX];
     struct sh_zone record;   /* as the superpeers said last; version 0: there is none */
@@ -252,6 +255,8 @@ struct sh_backup {
         tend_left;     /* places of zones.all: the next to be looked at, and how many there are */
     uint64_t tend_ns;  /* when all are looked at again */
     uint64_t stuck_ns; /* when zones that are stuck are tried again */
+    unsigned full;     /* zones that are */
+    uint64_t full_told_ns; /* when that was logged last; 0: never */
     uint64_t messages, message_bytes, copied_bytes, copies_done;
 };
 
@@ -393,6 +398,13 @@ SHOAL_NODISCARD enum shoal_err sh_sink_stream(struct sh_sink *sink, unsigned *se
 
 /* Adds a zone to the log of the own disk, where its writes begin with that number. Errors of sh_replog_zone_add. */
 SHOAL_NODISCARD enum shoal_err sh_zone_log_add(struct sh_own_zone *zone, uint64_t first);
+/* Bytes that a log is asked to keep for the zone: for two versions of each of its chunks. */
+uint64_t sh_zone_log_bytes(const struct sh_own_zone *zone);
+/* The log has no room for the zone's next write, which the sink's cursor is at (ENOSPC): passes over it where it is of a chunk that was given
+ * up, or has the zone's log grow. True: what comes next may be tried at once. Else the zone is full from now on. full.c */
+bool sh_home_room_make(struct sh_sink *home);
+/* The log has taken what there was, or the next write, or is no backup of the zone any more: the zone is not full. */
+void sh_home_room_found(struct sh_own_zone *zone);
 /* The log is to forget the zone. */
 void sh_zone_log_drop(struct sh_own_zone *zone);
 

@@ -246,10 +246,16 @@ static struct sh_zone_claim claim_around(const struct sh_own_zones *zones, uint6
 
 /* --- Where a change goes ----------------------------------------------------------------------- */
 
+static bool is_full(const struct sh_own_zone *zone)
+{
+    return atomic_load_explicit(&zone->is_full, memory_order_relaxed);
+}
+
+/* An empty one takes whatever it is: its log grows with it. */
 static bool has_room(const struct sh_own_zone *zone, uint64_t bytes)
 {
-    return atomic_load_explicit(&zone->live, memory_order_relaxed) + bytes <=
-           zone->backup->config.zone_bytes;
+    uint64_t live = atomic_load_explicit(&zone->live, memory_order_relaxed);
+    return !is_full(zone) && (!live || live + bytes <= zone->backup->config.zone_bytes);
 }
 
 /* The zone for new chunks; where it has no room for so many bytes, the next one. */
@@ -259,9 +265,7 @@ static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes,
     struct sh_own_zones *zones = &backup->zones;
     sh_lock_assert_held(&zones->lock);
     struct sh_own_zone *open = zones->open;
-    /* An empty one takes whatever it is. */
-    if (!open ||
-        (!has_room(open, bytes) && atomic_load_explicit(&open->live, memory_order_relaxed))) {
+    if (!open || !has_room(open, bytes)) {
         open = zones->spare;
         if (!open) {
             enum shoal_err err = atomic_load(&backup->no_zone);
@@ -387,12 +391,12 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
         sh_lock_release(&zones->lock);
     }
     *place_out = (struct sh_zone_place){.zone = zone, .number = number};
-    if (err || after <= before)
+    if (err || (after <= before && !(after && is_full(zone))))
         return err;
     uint64_t limit = backup->config.zone_bytes + SLACK(backup->config.zone_bytes);
     uint64_t live = atomic_load_explicit(&zone->live, memory_order_relaxed);
-    /* A chunk that is all of its zone stays there, whatever its size. */
-    if (live - before + after <= limit || live <= before)
+    /* A chunk that is all of its zone stays there, whatever its size: the zone's log grows with it. */
+    if (!is_full(zone) && (live - before + after <= limit || live <= before))
         return SHOAL_OK;
     return move_begin(backup, after, place_out);
 }
