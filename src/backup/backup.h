@@ -133,7 +133,7 @@ bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk);
 
 /* One operation of a caller, of any number of changes, until it is acknowledged. Owned by the caller. */
 struct sh_write {
-    enum sh_level level;
+    enum sh_level level; /* at which it waits for all that it stands for */
     /* The backup's, but for the request. */
     uint8_t marks_count, guards_count;
     bool is_all;  /* it has more marks than there is room for: all zones count */
@@ -152,6 +152,8 @@ struct sh_write {
     bool is_for_room;
     bool was_refused; /* for want of room, the last change that was tried */
     bool is_told;     /* what came of the request goes with a change that was made */
+    uint8_t
+        own; /* level of its changes, as others see them: lower where it has joined what others wait for */
 };
 
 void sh_write_begin(struct sh_write *write, enum sh_level level);
@@ -225,8 +227,8 @@ bool sh_write_wait(struct sh_backup *backup, struct sh_write *write,
 /* After a chunk was read, or found missing: whether what was seen is acknowledged already. False: the write stands for what was seen, with the level at
  * which others wait for it; sh_write_wait. */
 bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out);
-/* The write stands for that as well, which another one stands for that was made by one of these two. At the higher
- * level of the two, but where it has changed something itself: then at its own. */
+/* The write stands for that as well, which another one stands for that was made by one of these two; at the higher level of the two. Others
+ * who see its own changes wait for them at its own level, as before. */
 void sh_write_join(struct sh_write *write, const struct sh_write *seen);
 /* The same of all chunks together, as sh_backup_read_is_clean of one. It takes 10 us. */
 bool sh_backup_is_clean(struct sh_backup *backup, struct sh_write *write_out);

@@ -57,7 +57,7 @@ static enum shoal_err zone_check(const struct sh_own_zone *zone, bool is_removal
     if (!teller.zone && !is_removal && atomic_load_explicit(&zone->is_full, memory_order_relaxed))
         return SHOAL_ENOSPC;
     bool is_bare = atomic_load_explicit(&zone->is_bare, memory_order_relaxed);
-    return is_bare && writer && writer->level > SH_LEVEL_ASYNC ? SHOAL_ENOBACKUP : SHOAL_OK;
+    return is_bare && writer && writer->own > SH_LEVEL_ASYNC ? SHOAL_ENOBACKUP : SHOAL_OK;
 }
 
 static void live_add(struct sh_own_zone *zone, uint64_t bytes)
