@@ -4,6 +4,7 @@
 
 #include "backup/backup_int.h"
 #include "base/assert.h"
+#include "base/life.h"
 #include "base/log.h"
 #include "msg/once.h"
 
@@ -13,13 +14,20 @@
 #define ZONE_AGAIN_NS UINT64_C(1000000000)
 #define FULL_NS UINT64_C(100000000) /* the same of zones that are full */
 
+/* Of a node among others; a log on the own disk knows the numbers that were given. */
+static uint32_t config_starts(const struct sh_backup_config *config)
+{
+    return config->cluster.msg ? sh_life_starts(config->cluster.life) : 0;
+}
+
 /* All that a backup has which does back up. */
 static enum shoal_err windows_make(struct sh_backup *backup)
 {
     backup->window = backup->config.window_bytes / 4;
     if (backup->window < WINDOW_MIN)
         backup->window = WINDOW_MIN;
-    enum shoal_err err = sh_zones_make(&backup->zones);
+    uint32_t starts = config_starts(&backup->config);
+    enum shoal_err err = sh_zones_make(&backup->zones, starts);
     if (!err)
         err = sh_backlog_pool_create(4 * backup->window / SH_BACKLOG_BLOCK_BYTES, &backup->pool);
     if (!err)
@@ -201,7 +209,7 @@ enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *
 
 void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid)
 {
-    SH_ASSERT(nid.v && !backup->is_on && backup->zones.end == 0);
+    SH_ASSERT(nid.v && !backup->is_on && backup->zones.end == backup->zones.begin);
     backup->config.nid = nid;
 }
 
@@ -582,9 +590,10 @@ bool sh_backup_zone_state(struct sh_backup *backup, uint64_t from, struct sh_zon
 {
     struct sh_own_zones *zones = &backup->zones;
     const struct sh_own_zone *found = NULL;
-    uint64_t places = sh_zones_places(zones);
+    uint64_t places = sh_zones_places(zones), begin = atomic_load(&zones->begin);
+    from = from < begin ? begin : from;
     for (uint64_t i = 0; i < places; i++) {
-        const struct sh_own_zone *zone = zones->all[(from + i) % places];
+        const struct sh_own_zone *zone = zones->all[(from - begin + i) % places];
         if (!zone || zone->number < from || (found && zone->number > found->number))
             continue;
         found = zone;

@@ -128,6 +128,7 @@ struct sh_own_zones {
     struct sh_lock lock;              /* guards what claims change */
     struct sh_ranges *map;            /* from chunk IDs, with their creators, to numbers of zones */
     struct sh_own_zone *_Atomic *all; /* by number modulo SH_ZONES_MAX; NULL: there is none */
+    _Atomic uint64_t begin;           /* no zone has a lower number; a multiple of SH_ZONES_MAX */
     _Atomic uint64_t end;             /* above all numbers */
     struct sh_own_zone *free;         /* the step's */
     struct sh_own_zone *_Atomic open; /* where new chunks go; NULL: there is none yet */
@@ -280,7 +281,9 @@ static inline uint64_t sh_zone_bytes_of(uint32_t size)
 
 #define SH_CLAIM_BYTES (SH_BACKLOG_HEAD_BYTES + 16)
 
-SHOAL_NODISCARD enum shoal_err sh_zones_make(struct sh_own_zones *zones);
+/* starts: of the node, with this life's; the numbers of zones begin at 2^24 times that, so that no life gives one again, even where
+ * the superpeers have forgotten the last one. 0: they begin at 0. */
+SHOAL_NODISCARD enum shoal_err sh_zones_make(struct sh_own_zones *zones, uint32_t starts);
 void sh_zones_end(struct sh_own_zones *zones);
 /* A zone under that number, which nobody finds until it is entered, for good; or is freed. ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t next,
@@ -305,6 +308,7 @@ static inline bool sh_zone_is(const struct sh_zone_place *place)
 static inline uint64_t sh_zones_places(struct sh_own_zones *zones)
 {
     uint64_t end = atomic_load_explicit(&zones->end, memory_order_acquire);
+    end -= atomic_load_explicit(&zones->begin, memory_order_relaxed);
     return end < SH_ZONES_MAX ? end : SH_ZONES_MAX;
 }
 /* Enters a claim that the zone's log has. ENOMEM, ELIMIT. */

@@ -13,8 +13,15 @@
 #define MOVES_RANGES_MAX (MAP_NODES * 16u)
 #define LEFTOVERS_A_STEP 256u
 
-enum shoal_err sh_zones_make(struct sh_own_zones *zones)
+#define NUMBERS_BITS 24 /* of zones that a life may make before it comes to the next one's */
+_Static_assert((1u << NUMBERS_BITS) % SH_ZONES_MAX == 0, "places begin with a life's numbers");
+
+enum shoal_err sh_zones_make(struct sh_own_zones *zones, uint32_t starts)
 {
+    /* After 2^24 starts the numbers of zones would not do: a life then begins with what the superpeers say. */
+    uint64_t begin = starts >> (48 - NUMBERS_BITS) ? 0 : (uint64_t)starts << NUMBERS_BITS;
+    atomic_init(&zones->begin, begin);
+    atomic_init(&zones->end, begin);
     zones->all = calloc(SH_ZONES_MAX, sizeof *zones->all);
     return zones->all ? sh_ranges_create(MAP_NODES, &zones->map) : SHOAL_ENOMEM;
 }
@@ -113,6 +120,8 @@ void sh_zone_enter(struct sh_own_zone *zone)
     struct sh_own_zones *zones = &zone->backup->zones;
     SH_ASSERT(!zones->all[zone->number % SH_ZONES_MAX]);
     atomic_store(&zones->all[zone->number % SH_ZONES_MAX], zone);
+    if (zone->number < atomic_load_explicit(&zones->begin, memory_order_relaxed))
+        atomic_store_explicit(&zones->begin, 0, memory_order_relaxed); /* of an earlier life */
     /* release: who finds the number in the map, or below the end, finds the zone */
     if (zone->number >= atomic_load_explicit(&zones->end, memory_order_relaxed))
         atomic_store_explicit(&zones->end, zone->number + 1, memory_order_release);
