@@ -495,7 +495,7 @@ unsigned sh_backup_step(struct sh_backup *backup, uint64_t now_ns, uint32_t seco
     }
     backup->stuck_ns = 0;
     if (backup->stuck && (backup->full || sh_backup_is_clustered(backup)))
-        backup->stuck_ns = now_ns + (backup->full ? FULL_NS : STUCK_NS);
+        backup->stuck_ns = now_ns + (sh_backup_is_clustered(backup) ? STUCK_NS : FULL_NS);
     if (backup->log) {
         work += sh_replog_step(backup->log, now_ns, seconds);
         if (sh_replog_trouble(backup->log))
