@@ -90,6 +90,7 @@ struct fake_superpeer {
     struct sh_metadata *metadata;
     uint32_t lost_ppm, refused_ppm; /* answers that don't come, though it is done; refusals */
     bool is_fencing;                /* the owner's life is over */
+    bool is_doubtful;               /* its records were lost at some time */
     bool are_down[FAKE_BACKUPS];    /* backups, as it sees them */
     unsigned changes;
 };
@@ -114,7 +115,8 @@ static inline void fake_zone_answer(struct fake_superpeer *superpeer, struct sh_
         return;
     sh_put16(&out.w, 0);
     sh_put16(&out.w, (uint16_t)result);
-    sh_put8(&out.w, is_there ? SH_ZONE_ANSWER_RECORD : 0);
+    sh_put8(&out.w, (uint8_t)((is_there ? SH_ZONE_ANSWER_RECORD : 0) |
+                              (superpeer->is_doubtful ? SH_ZONE_ANSWER_DOUBT : 0)));
     sh_put64(&out.w, sh_metadata_zone_last(superpeer->metadata, sh_zone_creator(id)));
     sh_put_raw(&out.w, sh_bytes_make(record, size));
     sh_msg_end(in->msg, &out);
@@ -144,12 +146,24 @@ static inline void fake_on_zone(void *arg, struct sh_msg_in *in)
         return;
     }
     unsigned shard = sh_metadata_shard(&update);
+    if (update.kind == SH_METADATA_ZONE_NEW && superpeer->is_doubtful &&
+        update.zone.version > SH_ZONE_JUMP)
+        update.condition = SH_ZONE_BY_OTHER; /* as superpeer_zones.c */
     if (!sh_metadata_incarnation(superpeer->metadata, shard))
         sh_metadata_begin(superpeer->metadata, shard, 1, true);
     err = sh_metadata_apply(superpeer->metadata, shard, &update).err;
     superpeer->changes++;
     if (!fake_chance(superpeer->world, superpeer->lost_ppm))
         fake_zone_answer(superpeer, in, update.zone.id, err);
+}
+
+/* All replicas of its records are lost. */
+static inline void fake_superpeer_lose(struct fake_superpeer *superpeer)
+{
+    unsigned shard = sh_zone_shard(sh_zone_id((shoal_nid){FAKE_OWNER}, 1));
+    uint64_t incarnation = sh_metadata_incarnation(superpeer->metadata, shard);
+    sh_metadata_begin(superpeer->metadata, shard, incarnation + 1, true);
+    superpeer->is_doubtful = true;
 }
 
 static inline void fake_superpeer_boot(void *arg, struct sh_world *world, unsigned node)
@@ -194,6 +208,7 @@ struct fake_zone {
         uint64_t slot;
         uint8_t bytes[16];
     } note;
+    uint64_t pace_at;                   /* when it takes the next entry, where it is slow */
     uint64_t again_ns, sync_ns, ack_ns; /* when these are due; 0: not */
     bool is_again;
 };
@@ -207,6 +222,8 @@ struct fake_backup {
     struct sh_msg *msg;
     bool keeps;
     uint32_t full_ppm, gone_ppm, lost_ppm, busy_ppm, mute_ppm;
+    bool is_stuck;    /* its disk does not get on */
+    uint64_t pace_ns; /* it takes one entry of a zone in that time */
     struct fake_zone zones[FAKE_ZONES];
     unsigned messages, anews, opens, closes;
     uint64_t alone; /* removals of no chunk */
@@ -452,9 +469,10 @@ static inline void fake_entries_take(struct fake_backup *backup, struct fake_zon
     while (sh_reader_left(r)) {
         assert_true(sh_replication_entry_get(r, &entry));
         /* In the middle of a message, but not of a pair. */
-        if (!is_within && fake_chance(backup->world, backup->full_ppm)) {
+        bool is_early = backup->pace_ns && fake_now(backup) < zone->pace_at;
+        if (!is_within && (is_early || fake_chance(backup->world, backup->full_ppm))) {
             zone->stream = FAKE_FULL;
-            zone->again_ns = fake_soon(backup, 5 * FAKE_MS);
+            zone->again_ns = is_early ? zone->pace_at : fake_soon(backup, 5 * FAKE_MS);
             zone->ack_ns = fake_now(backup);
             return;
         }
@@ -463,6 +481,7 @@ static inline void fake_entries_take(struct fake_backup *backup, struct fake_zon
         if (!is_there) {
             assert_true(number == zone->now.next && part == zone->part);
             fake_entry_take(backup, zone, &entry);
+            zone->pace_at = fake_now(backup) + backup->pace_ns;
         }
         sh_replication_pass(&entry, &number, &part);
     }
@@ -558,7 +577,7 @@ static inline unsigned fake_backup_run(void *arg)
             continue;
         if (fake_due(&zone->again_ns, now_ns) && zone->stream == FAKE_FULL)
             fake_again(backup, zone);
-        if (fake_due(&zone->sync_ns, now_ns)) {
+        if (!backup->is_stuck && fake_due(&zone->sync_ns, now_ns)) {
             zone->durable = zone->now;
             zone->ack_ns = now_ns;
         }
@@ -578,7 +597,8 @@ static inline uint64_t fake_backup_due(void *arg)
     uint64_t due_ns = UINT64_MAX;
     for (unsigned i = 0; i < FAKE_ZONES; i++) {
         const struct fake_zone *zone = &backup->zones[i];
-        const uint64_t times[] = {zone->again_ns, zone->sync_ns, zone->ack_ns};
+        const uint64_t times[] = {zone->again_ns, backup->is_stuck ? 0 : zone->sync_ns,
+                                  zone->ack_ns};
         for (unsigned k = 0; zone->is_there && k < 3; k++)
             due_ns = times[k] && times[k] < due_ns ? times[k] : due_ns;
     }

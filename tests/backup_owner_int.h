@@ -522,8 +522,10 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
                                                                        unsigned i))
 {
     bool has_home = owner->has_home, has_copysets = owner->config.cluster.has_copysets;
+    unsigned placement = owner->config.cluster.placement;
     memset(owner, 0, sizeof *owner);
     owner->config.cluster.has_copysets = has_copysets;
+    owner->config.cluster.placement = placement;
     owner->backup_node = backup_node;
     owner->has_home = has_home;
     owner->config.cluster.replicas = replicas;
@@ -673,7 +675,7 @@ static inline void owner_settle_only(struct owner *owner)
 {
     owner->is_quiet = true;
     if (!sh_world_run_until(owner->world, owner_is_settled, owner,
-                            sh_world_now(owner->world) + 60000 * FAKE_MS)) {
+                            sh_world_now(owner->world) + 900000 * FAKE_MS)) {
         struct sh_zone_state zone;
         struct sh_backup_status status = owner_status(owner);
         print_message("not settled: trouble %d, %u zones, %u under, %u bare, %u copies\n",

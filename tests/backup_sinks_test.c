@@ -2,23 +2,8 @@
  * replicas as models, and make trouble. At each acknowledgement all recorded backups must have what was acknowledged.
  *
  * SHOAL_TEST_SEEDS: how many random runs (default 3). SHOAL_TEST_SEED: the first of them (default: random; printed). */
-#include "tests/backup_owner_int.h"
+#include "tests/backup_cases_int.h"
 #include "tests/seed_int.h"
-
-static struct owner owner;
-
-static const struct sh_world_config calm = {.seed = 7,
-                                            .wire = {.delay_ns_min = 20000,
-                                                     .delay_ns_max = 200000,
-                                                     .window_bytes_min = 1 << 16,
-                                                     .window_bytes_max = 1 << 18}};
-
-static void write_for(uint64_t ns)
-{
-    owner.is_quiet = false;
-    owner_pass(&owner, ns);
-    owner.is_quiet = true;
-}
 
 /* Three backups, and nothing goes wrong. */
 static void writes_reach_all_backups(void **state)
@@ -59,26 +44,34 @@ static void zones_go_to_copysets(void **state)
     owner_close(&owner);
 }
 
-/* A backup's process is gone, and the view says so, or does not yet. */
-static void backup_fail(unsigned i, bool is_seen)
+/* Each of five backups is the first one of a fifth of the zones, also after some have failed, and others have their place. */
+static void first_backups_are_spread(void **state)
 {
-    if (owner.backups[i].msg)
-        sh_world_crash(owner.world, 2 + i);
-    if (is_seen && !owner.are_failed[i]) {
-        owner.are_failed[i] = true;
-        owner_view(&owner);
+    (void)state;
+    owner.config.cluster.placement = SH_PLACEMENT_DISJOINT;
+    owner_open(&owner, &calm, 5, 5, 2);
+    owner.config.cluster.placement = 0; /* of the next owner */
+    for (unsigned round = 0; round < 2; round++) {
+        unsigned firsts[FAKE_BACKUPS] = {0}, most = 0, least = UINT32_MAX;
+        struct sh_zone_state zone;
+        write_for(800 * FAKE_MS);
+        owner_settle(&owner);
+        for (uint64_t from = 0; sh_backup_zone_state(owner.backup, from, &zone);
+             from = zone.number + 1)
+            firsts[zone.backups[0].nid.v - FAKE_OWNER - 1]++;
+        for (unsigned i = 0; i < FAKE_BACKUPS; i++) {
+            most = firsts[i] > most ? firsts[i] : most;
+            least = firsts[i] < least ? firsts[i] : least;
+        }
+        assert_true(least > 0 && most - least <= 2 + 2 * round);
+        if (round)
+            break;
+        backup_fail(1, true);
+        write_for(300 * FAKE_MS);
+        owner_settle(&owner);
+        backup_return(1);
     }
-}
-
-/* It is there again, in another life, with what its disk had. */
-static void backup_return(unsigned i)
-{
-    if (!owner.backups[i].msg) {
-        owner.backups[i].life += UINT64_C(1) << 32;
-        sh_world_restart(owner.world, 2 + i);
-    }
-    owner.are_failed[i] = false;
-    owner_view(&owner);
+    owner_close(&owner);
 }
 
 /* A backup that fails is replaced: the new one gets what was written before, the record says so, and the old one counts no more. */
@@ -149,12 +142,17 @@ static void a_backup_that_starts_again_goes_on(void **state)
     owner_close(&owner);
 }
 
-/* Zones with too few backups get the others when nodes join; without any, only async writes are taken. */
+/* Zones with too few backups get the others when nodes join; without any, only async writes are taken, but others wait a moment, as nodes
+ * may be about to come. */
 static void nodes_that_join_complete_zones(void **state)
 {
     (void)state;
     owner_open(&owner, &calm, 3, 0, 3);
     owner.is_checking = true;
+    write_for(1500 * FAKE_MS);
+    assert_true(!owner.refused_bare && owner.changes > 0 && !owner.acknowledged);
+    owner_pass(&owner, 1000 * FAKE_MS);
+    assert_true(owner.refused_bare > 10);
     write_for(300 * FAKE_MS);
     owner_pass(&owner, 100 * FAKE_MS);
     struct sh_backup_status status = owner_status(&owner);
@@ -272,14 +270,6 @@ static void lost_answers_leave_no_doubt(void **state)
 
 /* --- At random --------------------------------------------------------------------------------- */
 
-static unsigned backups_up(void)
-{
-    unsigned up = 0;
-    for (unsigned i = 0; i < owner.backups_count; i++)
-        up += owner.backups[i].msg && !owner.are_failed[i];
-    return up;
-}
-
 static void trouble_make(void)
 {
     unsigned i = owner_draw(&owner, owner.backups_count);
@@ -365,6 +355,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(writes_reach_all_backups),
         cmocka_unit_test(zones_go_to_copysets),
+        cmocka_unit_test(first_backups_are_spread),
         cmocka_unit_test(a_failed_backup_is_replaced),
         cmocka_unit_test(a_lost_connection_goes_on),
         cmocka_unit_test(a_backup_that_starts_again_goes_on),

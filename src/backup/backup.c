@@ -60,6 +60,7 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     if (config->cluster.msg)
         sh_msg_handler_set(config->cluster.msg, SH_REPLICATION_ACKS, SH_MSG_INLINE,
                            sh_backup_on_acks, backup);
+    atomic_init(&backup->is_hopeful, true); /* no view has said otherwise */
     *backup_out = backup;
     return SHOAL_OK;
 }
@@ -397,6 +398,7 @@ static enum shoal_err zone_drain(struct sh_own_zone *zone, unsigned *moved_out)
 {
     enum shoal_err worst = SHOAL_OK;
     bool has_cursor = false;
+    sh_zone_watch(zone);
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         struct sh_sink *sink = &zone->sinks[i];
         enum shoal_err err = SHOAL_OK;
@@ -465,9 +467,8 @@ static void home_fail(struct sh_backup *backup, enum shoal_err err)
         sh_backup_fail(backup, err);
         return;
     }
-    uint64_t places = sh_zones_places(zones);
-    for (uint64_t i = 0; i < places; i++) {
-        struct sh_sink *home = zones->all[i] ? sh_sink_home(zones->all[i]) : NULL;
+    for (struct sh_own_zone *zone = zones->first; zone; zone = zone->next_entered) {
+        struct sh_sink *home = sh_sink_home(zone);
         if (home)
             sh_sink_lose(home, err);
     }
@@ -476,6 +477,7 @@ static void home_fail(struct sh_backup *backup, enum shoal_err err)
 static unsigned cluster_step(struct sh_backup *backup, uint64_t now_ns)
 {
     unsigned work = sh_backup_peers_step(backup, now_ns);
+    sh_stalls_step(backup, now_ns);
     work += sh_records_step(backup, now_ns);
     return work + sh_copies_step(backup, now_ns);
 }
@@ -520,12 +522,14 @@ uint64_t sh_backup_due_ns(const struct sh_backup *backup)
         return due_ns; /* nothing else goes on */
     if (backup->zone_again_ns)
         due_ns = sooner(due_ns, backup->zone_again_ns);
+    due_ns = sooner(due_ns, sh_zones_drop_due_ns(backup));
     if (backup->stuck_ns)
         due_ns = sooner(due_ns, backup->stuck_ns);
     if (!sh_backup_is_clustered(backup))
         return due_ns;
     due_ns = sooner(due_ns, backup->tend_left ? 0 : backup->tend_ns);
     due_ns = sooner(due_ns, sh_copies_due_ns(backup));
+    due_ns = sooner(due_ns, sh_stalls_due_ns(backup));
     return sooner(due_ns, backup->peers.due_ns);
 }
 
@@ -547,9 +551,12 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
         status_out->under_replicated += zone->record.count < zone->record.wanted;
         status_out->bare += atomic_load(&zone->is_bare);
         status_out->full += atomic_load(&zone->is_full);
+        for (unsigned k = 0; k < SH_SINKS_MAX; k++)
+            status_out->stalled += zone->sinks[k].is_stalled;
     }
     for (unsigned i = 0; i < SH_COPIES_MAX; i++)
         status_out->copies += backup->copies[i].zone != NULL;
+    status_out->given_up = backup->given_up;
     status_out->messages = backup->messages;
     status_out->message_bytes = backup->message_bytes;
     status_out->copied_bytes = backup->copied_bytes;
@@ -565,6 +572,7 @@ static void sink_state(const struct sh_sink *sink, struct sh_zone_state_backup *
         .state = is_full ? SH_SINK_FULL : sink->state,
         .why = is_full ? SHOAL_ENOSPC : sink->why,
         .is_recorded = sink->is_recorded,
+        .is_stalled = sink->is_stalled,
         .pending_bytes = sink->cursor.backlog ? sh_backlog_pending(&sink->cursor) : 0};
     for (unsigned level = 0; level < SH_LEVELS; level++)
         state->acked[level] = sink->acked[level];

@@ -257,9 +257,11 @@ struct sh_backup_status {
     unsigned
         full; /* zones for whose next write the log of the own disk has no room, and can get none */
     /* In a cluster: */
-    unsigned under_replicated;        /* zones with fewer backups than they are to have */
-    unsigned bare;                    /* of these, with none that takes writes */
-    unsigned copies;                  /* backups that are being added */
+    unsigned under_replicated; /* zones with fewer backups than they are to have */
+    unsigned bare;             /* of these, with none that takes writes */
+    unsigned stalled;          /* backups that stand still, and stay, as the zone has no other */
+    unsigned given_up; /* so far: backups that stood still, or were much slower than others */
+    unsigned copies;   /* backups that are being added */
     uint64_t messages, message_bytes; /* sent to backups */
     uint64_t copied_bytes, copies_done;
 };
@@ -293,6 +295,7 @@ struct sh_zone_state {
         enum sh_sink_state state;
         enum shoal_err why; /* LOST; of the own disk, FULL */
         bool is_recorded;
+        bool is_stalled;
         uint64_t pending_bytes;
         uint64_t acked[SH_LEVELS];
     } backups[SH_SINKS_MAX];

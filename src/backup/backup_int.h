@@ -68,8 +68,19 @@ struct sh_sink {
     uint64_t needed;                 /* the owner itself waits for all before that to be durable */
     uint32_t credit, incarnation;    /* that it was opened with */
     uint64_t due_ns, pause_ns; /* CLOSED: when it is opened, and how long it waited for that */
+    /* Of what it owes (stalls.c), by the backup's attended_ns. */
+    struct sh_sink_watch {
+        uint64_t taken, durable; /* when it moved last: bytes of the stream, and acked */
+        uint64_t moved_ns;
+        uint64_t goal[SH_LEVELS]; /* before which it is to have all, */
+        uint64_t goal_ns;         /* as was known then */
+        uint64_t alone_ns;        /* when it stood still last, and no other one moved */
+        bool owes;
+    } watch;
+    bool is_stalled;           /* it stands still, and stays, as the zone has no other */
     struct sh_sink_call *call; /* that waits for an answer; NULL: none */
-    enum shoal_err why;        /* LOST */
+    enum shoal_err why;        /* LOST, */
+    uint64_t lost_ns;          /* since then */
 };
 
 /* A zone. Whoever has found one may come back to it late, after it was dropped: so it is never freed while the backup lives, but becomes
@@ -94,7 +105,10 @@ struct sh_own_zone {
     unsigned moves_away, left_here, left_behind;
     _Atomic bool is_dirty; /* in the list of zones that the step is to look at */
     struct sh_own_zone *next_dirty;
-    struct sh_own_zone *next_free; /* of those that are no zone now */
+    struct sh_own_zone *next_free;                     /* of those that are no zone now */
+    struct sh_own_zone *next_entered, *before_entered; /* the step's: of those that are one */
+    struct sh_own_zone *next_watched;
+    bool is_watched; /* in the list of zones whose backups owe something */
     struct sh_large
         large; /* guarded by the backlog's hold; that it is in the list, by the zones' lock */
     /* No backup takes its writes: those that are to be acknowledged are refused. */
@@ -114,6 +128,7 @@ struct sh_own_zone {
     uint64_t op_again_ns;    /* not before */
     struct sh_copy *copy;    /* NULL: no backup is being added */
     bool is_removed;         /* the superpeers have removed its record */
+    bool is_missing;         /* they have lost it: it is registered again */
 };
 
 /* A chunk whose last image a zone's log has though it is another zone's now, or is gone. */
@@ -131,6 +146,8 @@ struct sh_own_zones {
     _Atomic uint64_t begin;           /* no zone has a lower number; a multiple of SH_ZONES_MAX */
     _Atomic uint64_t end;             /* above all numbers */
     struct sh_own_zone *free;         /* the step's */
+    struct sh_own_zone *first, *last; /* the step's: all that are in `all` */
+    uint64_t count;                   /* of these */
     struct sh_own_zone *_Atomic open; /* where new chunks go; NULL: there is none yet */
     struct sh_own_zone *_Atomic spare; /* the next one */
     struct sh_large *larges;           /* all that there are */
@@ -173,7 +190,7 @@ struct sh_sink_call {
 #define SH_SINK_CALLS 64u
 
 /* A question to the superpeers about a zone's record. */
-enum { SH_RECORD_NEW, SH_RECORD_CHANGE, SH_RECORD_REMOVE };
+enum { SH_RECORD_NEW, SH_RECORD_CHANGE, SH_RECORD_REMOVE, SH_RECORD_AGAIN };
 struct sh_record_op {
     struct sh_zone_op op;
     struct sh_own_zone *zone;
@@ -199,9 +216,15 @@ struct sh_backup_peer {
     shoal_nid nid;
     uint64_t instance;
     bool is_up, is_asked, is_known, is_asking;
+    bool is_silent;           /* it was asked last, and did not answer */
     struct sh_candidate base; /* what the view says of it */
+    bool has_room;            /* it keeps replicas, and could take one more, as far as is known */
+    bool may_get;             /* the same, it is known, and is not kept out */
+    uint32_t firsts;          /* zones whose first backup it is */
     uint64_t due_ns;          /* when it is asked (again) */
-    uint64_t not_before_ns;   /* it has failed as a backup, and is not chosen until then */
+    /* It was given up as a backup: when last, how long it is kept out then, and until when it is. */
+    uint64_t given_up_ns, pause_ns, not_before_ns;
+    uint64_t heard_ns; /* it has said something last, by the backup's attended_ns */
     struct sh_replication_space space;
 };
 struct sh_space_call {
@@ -217,8 +240,11 @@ struct sh_backup_peers {
     struct sh_copysets copysets;     /* of these, where they are wanted; in that memory */
     void *copysets_memory;
     size_t count, room;
+    size_t with_room, may_get; /* how many are so */
     bool has_view;
     uint64_t due_ns;
+    bool are_coming;     /* the view has some that it had not before */
+    uint64_t settled_ns; /* until then others are expected to come, too */
     struct sh_space_call calls[SH_SPACE_CALLS];
 };
 
@@ -252,11 +278,17 @@ struct sh_backup {
     struct sh_record_op ops[SH_RECORD_OPS];
     struct sh_copy copies[SH_COPIES_MAX];
     uint64_t copy_bytes, copy_ns; /* that may be copied now; when that was counted last */
-    uint64_t tend_at,
-        tend_left;     /* places of zones.all: the next to be looked at, and how many there are */
-    uint64_t tend_ns;  /* when all are looked at again */
-    uint64_t stuck_ns; /* when zones that are stuck are tried again */
-    unsigned full;     /* zones that are */
+    struct sh_own_zone *tend_at;  /* the next zone to be looked at; NULL: the first */
+    uint64_t tend_left;           /* how many are */
+    uint64_t tend_ns;             /* when all are looked at again */
+    struct sh_own_zone *watched;  /* the zones whose backups owe something */
+    uint64_t attended_ns;         /* time, as far as this node was there to see it */
+    uint64_t attended_at_ns, watch_due_ns;
+    unsigned given_up; /* backups that stood still, or were slow */
+    /* Other nodes could keep replicas, or may be there soon. */
+    _Atomic bool is_hopeful;
+    uint64_t stuck_ns;     /* when zones that are stuck are tried again */
+    unsigned full;         /* zones that are */
     uint64_t full_told_ns; /* when that was logged last; 0: never */
     uint64_t messages, message_bytes, copied_bytes, copies_done;
 };
@@ -289,6 +321,8 @@ void sh_zones_end(struct sh_own_zones *zones);
 SHOAL_NODISCARD enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t next,
                                            struct sh_own_zone **zone_out);
 void sh_zone_enter(struct sh_own_zone *zone);
+/* It was dropped: nobody finds it any more. The step's. */
+void sh_zone_withdraw(struct sh_own_zone *zone);
 void sh_zone_free(struct sh_own_zone *zone);
 /* The number of the next new zone. */
 uint64_t sh_zones_next(const struct sh_own_zones *zones);
@@ -341,6 +375,8 @@ void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uin
 void sh_zone_emptied(struct sh_own_zone *zone);
 /* The step's, as far as it gets now; returns how much that was. */
 unsigned sh_zones_drop_step(struct sh_backup *backup, uint64_t now_ns);
+/* When that is due though nobody wakes. */
+uint64_t sh_zones_drop_due_ns(const struct sh_backup *backup);
 /* Tells the log of the owner's own disk to drop the zone; calls sh_zone_dropped when it has. Errors of sh_replog_zone_drop. */
 SHOAL_NODISCARD enum shoal_err sh_zone_drop_tell(struct sh_own_zone *zone);
 void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err err);
@@ -390,6 +426,8 @@ bool sh_sink_stranger_add(struct sh_own_zone *zone, const struct sh_zone_backup 
 void sh_zone_bare_look(struct sh_own_zone *zone);
 /* Opens it if it is time; returns when it is. */
 uint64_t sh_sink_tend(struct sh_sink *sink, uint64_t now_ns);
+/* The number before which somebody waits for it to have all durably. */
+uint64_t sh_sink_wanted_durable(struct sh_sink *sink);
 /* Takes what backups have said as the zone's acknowledgements. */
 void sh_zone_settle(struct sh_own_zone *zone);
 void sh_backup_on_acks(void *arg, struct sh_msg_in *in);
@@ -397,6 +435,22 @@ void sh_backup_on_acks(void *arg, struct sh_msg_in *in);
 void sh_sinks_end(struct sh_backup *backup);
 /* Sends what there is for a backup, as far as it goes now. EAGAIN: not all of it, though the backup would take it. */
 SHOAL_NODISCARD enum shoal_err sh_sink_stream(struct sh_sink *sink, unsigned *sent_out);
+
+/* --- Backups that stand still (stalls.c) -------------------------------------------------------- */
+
+/* The zone's backups may owe something from now on. */
+void sh_zone_watch(struct sh_own_zone *zone);
+/* A sink begins. */
+void sh_sink_watch_begin(struct sh_sink *sink);
+/* It has answered that it is not ready yet. */
+void sh_sink_watch_busy(struct sh_sink *sink);
+void sh_stalls_step(struct sh_backup *backup, uint64_t now_ns);
+uint64_t sh_stalls_due_ns(const struct sh_backup *backup);
+/* Whether it serves, and does not stand still. */
+static inline bool sh_sink_keeps_up(const struct sh_sink *sink)
+{
+    return sh_sink_serves(sink) && !sink->is_stalled;
+}
 
 /* --- The own disk (backup.c) ------------------------------------------------------------------- */
 
@@ -428,6 +482,17 @@ struct sh_backup_peer *sh_backup_peer_find(struct sh_backup *backup, shoal_nid n
 /* Whether all that are up were asked what room they have. */
 bool sh_backup_peers_are_known(const struct sh_backup *backup);
 unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns);
+/* The node has said something: this one is not cut off from it. */
+void sh_backup_peer_heard(struct sh_backup *backup, shoal_nid nid);
+/* Asks the node soon, so that it says something. */
+void sh_backup_peer_ask(struct sh_backup *backup, struct sh_backup_peer *peer);
+/* Whether a node that is no backup of the zone could get a replica of it now. */
+bool sh_backup_has_other(const struct sh_own_zone *zone);
+/* A node has failed as a backup: it is kept out for a while, and longer each time. */
+void sh_backup_peer_give_up(struct sh_backup *backup, shoal_nid nid);
+/* The first backup of a zone has been the one, and is the other one now; either may be of no node. */
+void sh_backup_first_changed(struct sh_backup *backup, const struct sh_zone *before,
+                             const struct sh_zone *now);
 /* Chooses one more backup, or all of a new zone, of `wanted` in all; those that the zone has stay. Returns how many it has chosen. */
 unsigned sh_backup_choose(struct sh_own_zone *zone, unsigned wanted, uint64_t now_ns,
                           struct sh_zone_backup chosen_out[SH_ZONE_BACKUPS_MAX]);

@@ -35,6 +35,7 @@ void sh_copy_begin(struct sh_sink *sink)
         i++;
     backup->copies[i] = (struct sh_copy){.zone = sink->zone, .sink = sink};
     sink->zone->copy = &backup->copies[i];
+    sh_zone_watch(sink->zone);
 }
 
 void sh_copy_cancel(struct sh_copy *copy)
@@ -43,8 +44,10 @@ void sh_copy_cancel(struct sh_copy *copy)
         enum shoal_err err = sh_store_rewriting_end(copy->rewriting);
         (void)err; /* what was told of it is abandoned */
     }
+    struct sh_backup *backup = copy->zone->backup;
     copy->zone->copy = NULL;
     *copy = (struct sh_copy){.zone = NULL};
+    sh_zones_tend(backup); /* another zone may wait for the place */
 }
 
 static uint8_t only_of(const struct sh_copy *copy)

@@ -198,7 +198,7 @@ void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err e
     SH_ASSERT(drop->phase == SH_DROP_GOES && zone->number == number);
     if (err)
         return; /* the log is out of service */
-    atomic_store(&zones->all[number % SH_ZONES_MAX], NULL);
+    sh_zone_withdraw(zone);
     zone->log = NULL;
     zones->dropped++;
     zones->dropped_writes += sh_backlog_next(&zone->backlog) - zone->before;
@@ -230,4 +230,17 @@ unsigned sh_zones_drop_step(struct sh_backup *backup, uint64_t now_ns)
     }
     SH_ASSERT(!"a phase");
     return 0;
+}
+
+uint64_t sh_zones_drop_due_ns(const struct sh_backup *backup)
+{
+    const struct sh_own_zones *zones = &backup->zones;
+    const struct sh_zone_drop *drop = &zones->drop;
+    uint64_t due_ns = 0;
+    if (drop->phase == SH_DROP_TELLS)
+        due_ns = drop->zone->op_again_ns;
+    else if (drop->phase == SH_DROP_NONE)
+        due_ns = zones->again_ns;
+    /* What was due is done, or waits for something that wakes the step. */
+    return due_ns > backup->now_ns ? due_ns : UINT64_MAX;
 }

@@ -9,8 +9,17 @@
 #define ASK_NS UINT64_C(10000000000)      /* after an answer */
 #define ASK_AGAIN_NS UINT64_C(1000000000) /* after none */
 #define ASK_TIMEOUT_NS UINT64_C(2000000000)
+/* For which a node that has failed as a backup gets no replica; doubled each time, so that zones do not go in circles where one disk is slow.
+ * A node that is declared failed is not kept out: when it is there again, it is in another life. */
+#define KEPT_OUT_MIN_NS UINT64_C(10000000000)
+#define KEPT_OUT_MAX_NS UINT64_C(320000000000)
+#define FORGIVEN_NS UINT64_C(600000000000) /* after which the first time counts as the first */
+#define LAST_RESORT_NS                                                                             \
+    UINT64_C(1000000000) /* the same, of a node that a zone without any backup gets */
+/* After a start, and after a node has come, in which others are expected. */
+#define SETTLED_NS UINT64_C(2000000000)
 
-/* --- The view ---------------------------------------------------------------------------------- */
+/* --- Finding one ------------------------------------------------------------------------------- */
 
 struct sh_backup_peer *sh_backup_peer_find(struct sh_backup *backup, shoal_nid nid)
 {
@@ -25,6 +34,121 @@ struct sh_backup_peer *sh_backup_peer_find(struct sh_backup *backup, shoal_nid n
     }
     return low < peers->count && peers->all[low].nid.v == nid.v ? &peers->all[low] : NULL;
 }
+
+/* --- Which of them could get a replica --------------------------------------------------------- */
+
+static uint64_t replica_bytes(const struct sh_backup *backup)
+{
+    return 2 * backup->config.zone_bytes;
+}
+
+/* What is known of a node. */
+static struct sh_candidate candidate_of(const struct sh_backup_peer *peer)
+{
+    struct sh_candidate candidate = peer->base;
+    candidate.disk_bytes = peer->space.disk_bytes;
+    candidate.disk_free_bytes = peer->space.disk_free_bytes;
+    candidate.zones = peer->space.zones;
+    candidate.zones_max = peer->space.zones_max;
+    candidate.firsts = peer->firsts;
+    return candidate;
+}
+
+/* Writes that wait for a backup where there is none go on waiting, or are refused. */
+static void hope_look(struct sh_backup *backup)
+{
+    const struct sh_backup_peers *peers = &backup->peers;
+    bool is_hopeful = peers->with_room || !peers->has_view || peers->are_coming ||
+                      backup->now_ns < peers->settled_ns;
+    if (atomic_exchange(&backup->is_hopeful, is_hopeful) && !is_hopeful)
+        sh_waits_room(backup);
+}
+
+/* Says anew whether a node could get a replica. Zones that want one more are looked at when it could, and could not before. */
+static void peer_look(struct sh_backup *backup, struct sh_backup_peer *peer)
+{
+    struct sh_backup_peers *peers = &backup->peers;
+    const struct sh_candidate candidate = candidate_of(peer);
+    bool is_there = peer->is_up && peer->is_asked;
+    bool is_full = sh_placement_is_full(&candidate, replica_bytes(backup),
+                                        backup->config.cluster.reserve_percent);
+    /* What is not known, and what does not answer, may have room. */
+    bool has_room =
+        is_there && (!peer->is_known || peer->is_silent || (peer->space.keeps && !is_full));
+    bool may_get =
+        has_room && peer->is_known && !peer->is_silent && backup->now_ns >= peer->not_before_ns;
+    peers->with_room += (size_t)has_room - (size_t)peer->has_room;
+    peers->may_get += (size_t)may_get - (size_t)peer->may_get;
+    bool is_better = (may_get && !peer->may_get) || (has_room && !peer->has_room);
+    peer->has_room = has_room;
+    peer->may_get = may_get;
+    if (is_better)
+        sh_zones_tend(backup);
+    hope_look(backup);
+}
+
+void sh_backup_peer_heard(struct sh_backup *backup, shoal_nid nid)
+{
+    struct sh_backup_peer *peer = sh_backup_peer_find(backup, nid);
+    if (peer)
+        peer->heard_ns = backup->attended_ns;
+}
+
+void sh_backup_peer_ask(struct sh_backup *backup, struct sh_backup_peer *peer)
+{
+    if (peer->is_asking)
+        return;
+    peer->due_ns = 0;
+    backup->peers.due_ns = 0;
+}
+
+bool sh_backup_has_other(const struct sh_own_zone *zone)
+{
+    struct sh_backup *backup = zone->backup;
+    size_t own = 0;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        const struct sh_sink *sink = &zone->sinks[i];
+        const struct sh_backup_peer *peer =
+            sh_sink_is_node(sink) ? sh_backup_peer_find(backup, sink->nid) : NULL;
+        own += peer && peer->may_get;
+    }
+    return backup->peers.may_get > own;
+}
+
+void sh_backup_peer_give_up(struct sh_backup *backup, shoal_nid nid)
+{
+    struct sh_backup_peer *peer = sh_backup_peer_find(backup, nid);
+    uint64_t now_ns = backup->now_ns;
+    if (!peer)
+        return;
+    peer->given_up_ns = now_ns;
+    if (now_ns >= peer->not_before_ns) {
+        bool is_again = peer->pause_ns && now_ns - peer->not_before_ns < FORGIVEN_NS;
+        peer->pause_ns = is_again ? 2 * peer->pause_ns : KEPT_OUT_MIN_NS;
+        if (peer->pause_ns > KEPT_OUT_MAX_NS)
+            peer->pause_ns = KEPT_OUT_MAX_NS;
+        peer->not_before_ns = now_ns + peer->pause_ns;
+        backup->peers.due_ns = 0;
+    }
+    peer_look(backup, peer);
+}
+
+static void first_count(struct sh_backup *backup, const struct sh_zone *record, bool is_more)
+{
+    struct sh_backup_peer *peer =
+        record && record->count ? sh_backup_peer_find(backup, record->backups[0].nid) : NULL;
+    if (peer)
+        peer->firsts += is_more ? 1 : UINT32_MAX;
+}
+
+void sh_backup_first_changed(struct sh_backup *backup, const struct sh_zone *before,
+                             const struct sh_zone *now)
+{
+    first_count(backup, before, false);
+    first_count(backup, now, true);
+}
+
+/* --- The view ---------------------------------------------------------------------------------- */
 
 /* Computes the sets of these nodes; *memory_out NULL: there are none. */
 static enum shoal_err copysets_make(const struct sh_backup *backup,
@@ -44,6 +168,25 @@ static enum shoal_err copysets_make(const struct sh_backup *backup,
     return SHOAL_OK;
 }
 
+/* All that is counted is counted anew. */
+static void peers_count(struct sh_backup *backup)
+{
+    struct sh_backup_peers *peers = &backup->peers;
+    peers->with_room = peers->may_get = 0;
+    for (size_t i = 0; i < peers->count; i++) {
+        struct sh_backup_peer *peer = &peers->all[i];
+        peer->has_room = peer->may_get = false;
+        peer->firsts = 0;
+    }
+    for (struct sh_own_zone *zone = backup->zones.first; zone; zone = zone->next_entered)
+        first_count(backup, &zone->record, true);
+    if (backup->making)
+        first_count(backup, &backup->making->record, true);
+    for (size_t i = 0; i < peers->count; i++)
+        peer_look(backup, &peers->all[i]);
+    hope_look(backup);
+}
+
 enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *view)
 {
     struct sh_backup_peers *peers = &backup->peers;
@@ -57,6 +200,7 @@ enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *vi
     }
     struct sh_copysets copysets;
     void *copysets_memory;
+    bool are_coming = !peers->has_view;
     size_t count = sh_candidates_from_view(view, candidates, view->count);
     if (copysets_make(backup, candidates, count, &copysets, &copysets_memory)) {
         free(all);
@@ -66,8 +210,10 @@ enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *vi
     for (size_t i = 0; i < count; i++) {
         const struct sh_node *node = sh_view_find(view, candidates[i].nid);
         const struct sh_backup_peer *before = sh_backup_peer_find(backup, node->nid);
-        if (before && before->instance == node->instance)
+        bool is_known = before && before->instance == node->instance;
+        if (is_known)
             all[i] = *before;
+        are_coming |= candidates[i].is_up && !(is_known && before->is_up);
         all[i].nid = node->nid;
         all[i].instance = node->instance;
         all[i].is_up = candidates[i].is_up;
@@ -86,6 +232,8 @@ enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *vi
     peers->count = count;
     peers->has_view = true;
     peers->due_ns = 0;
+    peers->are_coming |= are_coming;
+    peers_count(backup);
     sh_zones_tend(backup);
     return SHOAL_OK;
 }
@@ -118,10 +266,13 @@ static void on_space(struct sh_request *request, enum shoal_err err, struct sh_r
         return;
     peer->is_asking = false;
     peer->is_known = true;
-    peer->space = err ? (struct sh_replication_space){.keeps = false} : space;
+    if (!err)
+        peer->heard_ns = backup->attended_ns;
+    peer->is_silent = err != SHOAL_OK;
+    if (!err)
+        peer->space = space;
     peer->due_ns = backup->now_ns + (err ? ASK_AGAIN_NS : ASK_NS);
-    if (!err && space.keeps)
-        sh_zones_tend(backup);
+    peer_look(backup, peer);
 }
 
 /* False: nothing more can be asked now. */
@@ -139,8 +290,9 @@ static bool peer_ask(struct sh_backup *backup, struct sh_backup_peer *peer, uint
     call->request =
         (struct sh_request){.done = on_space, .arg = call, .timeout_ns = ASK_TIMEOUT_NS};
     if (sh_msg_request(msg, peer->nid, SH_REPLICATION_SPACE, 0, &call->request, &out)) {
-        peer->is_known = true; /* that it can't be reached */
+        peer->is_known = peer->is_silent = true; /* it can't be reached */
         peer->due_ns = now_ns + ASK_AGAIN_NS;
+        peer_look(backup, peer);
         return true;
     }
     sh_msg_end(msg, &out);
@@ -162,19 +314,29 @@ unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns)
 {
     struct sh_backup_peers *peers = &backup->peers;
     unsigned asked = 0;
+    bool is_full = false;
     if (now_ns < peers->due_ns)
         return 0;
     peers->due_ns = UINT64_MAX;
+    if (peers->are_coming)
+        peers->settled_ns = now_ns + SETTLED_NS;
+    peers->are_coming = false;
+    if (now_ns < peers->settled_ns)
+        peers->due_ns = peers->settled_ns;
+    hope_look(backup);
     for (size_t i = 0; i < peers->count; i++) {
         struct sh_backup_peer *peer = &peers->all[i];
+        if (peer->has_room && !peer->may_get)
+            peer_look(backup, peer);
+        if (now_ns < peer->not_before_ns && peer->not_before_ns < peers->due_ns)
+            peers->due_ns = peer->not_before_ns;
         if (!peer->is_up || !peer->is_asked || peer->is_asking)
             continue;
-        if (peer->due_ns <= now_ns) {
-            if (!peer_ask(backup, peer, now_ns))
-                break; /* an answer comes first */
-            asked++;
+        if (peer->due_ns <= now_ns && !is_full) {
+            is_full = !peer_ask(backup, peer, now_ns); /* an answer comes first */
+            asked += !is_full;
         }
-        if (!peer->is_asking && peer->due_ns < peers->due_ns)
+        if (!peer->is_asking && !is_full && peer->due_ns < peers->due_ns)
             peers->due_ns = peer->due_ns;
     }
     return asked;
@@ -182,21 +344,9 @@ unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns)
 
 /* --- Choosing ---------------------------------------------------------------------------------- */
 
-static void firsts_count(struct sh_backup *backup)
-{
-    struct sh_backup_peers *peers = &backup->peers;
-    uint64_t places = sh_zones_places(&backup->zones);
-    for (uint64_t i = 0; i < places; i++) {
-        const struct sh_own_zone *zone = backup->zones.all[i];
-        if (!zone || !zone->record.count)
-            continue;
-        size_t at = sh_candidate_find(peers->candidates, peers->count, zone->record.backups[0].nid);
-        if (at < peers->count)
-            peers->candidates[at].firsts++;
-    }
-}
-
-static void candidates_make(struct sh_own_zone *zone, uint64_t now_ns, bool with_stale)
+/* is_bare: as the last resort, for a zone that has no backup: with nodes that have failed as backups not long ago, and with those whose replica is
+ * old, and goes. That may be the only one there is, until the zone was copied: so others are to come first, if there are any. */
+static void candidates_make(struct sh_own_zone *zone, uint64_t now_ns, bool is_bare)
 {
     struct sh_backup_peers *peers = &zone->backup->peers;
     for (size_t i = 0; i < peers->count; i++) {
@@ -204,17 +354,14 @@ static void candidates_make(struct sh_own_zone *zone, uint64_t now_ns, bool with
         const struct sh_sink *sink = sh_sink_find(zone, peer->nid);
         bool is_stale = sh_zone_has_backup(&zone->record, peer->nid, 0) &&
                         (!sink || sink->state == SH_SINK_LOST);
-        struct sh_candidate *candidate = &peers->candidates[i];
-        *candidate = peer->base;
-        candidate->can_backup &= peer->is_known && peer->space.keeps &&
-                                 now_ns >= peer->not_before_ns && (with_stale || !is_stale);
-        candidate->disk_bytes = peer->space.disk_bytes;
-        candidate->disk_free_bytes = peer->space.disk_free_bytes;
-        candidate->zones = peer->space.zones;
-        candidate->zones_max = peer->space.zones_max;
+        bool may_go = is_bare && (!sink || now_ns >= sink->lost_ns + KEPT_OUT_MIN_NS);
+        bool may_again = is_bare && peer->is_known && !peer->is_silent && peer->space.keeps &&
+                         (!peer->given_up_ns || now_ns >= peer->given_up_ns + LAST_RESORT_NS);
+        bool is_slow = sink && sink->is_stalled;
+        peers->candidates[i] = candidate_of(peer);
+        peers->candidates[i].can_backup &=
+            !is_slow && (peer->may_get || may_again) && (!is_stale || may_go);
     }
-    if (zone->backup->config.cluster.placement & SH_PLACEMENT_DISJOINT)
-        firsts_count(zone->backup);
 }
 
 static unsigned choose(struct sh_own_zone *zone, const struct sh_placement_request *request,
@@ -230,6 +377,7 @@ static unsigned choose(struct sh_own_zone *zone, const struct sh_placement_reque
         /* Until it is asked again: others of this owner's zones may be on their way there. */
         if (peer->space.disk_free_bytes > request->replica_bytes)
             peer->space.disk_free_bytes -= request->replica_bytes;
+        peer_look(zone->backup, peer);
     }
     return count;
 }
@@ -256,7 +404,7 @@ unsigned sh_backup_choose(struct sh_own_zone *zone, unsigned wanted, uint64_t no
         request.copysets = &backup->peers.copysets;
     for (unsigned i = 0; i < SH_SINKS_MAX && request.kept_count < request.wanted; i++) {
         const struct sh_sink *sink = &zone->sinks[i];
-        if (sh_sink_is_node(sink) && sh_sink_serves(sink))
+        if (sh_sink_is_node(sink) && sh_sink_keeps_up(sink))
             kept[request.kept_count++] = sink->nid;
     }
     if (request.kept_count == request.wanted)
@@ -264,7 +412,6 @@ unsigned sh_backup_choose(struct sh_own_zone *zone, unsigned wanted, uint64_t no
     candidates_make(zone, now_ns, false);
     unsigned count = choose(zone, &request, chosen_out);
     if (!count && !request.kept_count) {
-        /* The last resort: nodes whose replica is old, and goes. */
         candidates_make(zone, now_ns, true);
         count = choose(zone, &request, chosen_out);
     }

@@ -67,24 +67,29 @@ static bool lottery_enter(struct lottery *lottery, uint64_t cost, uint64_t weigh
 
 /* --- Nodes ------------------------------------------------------------------------------------ */
 
-static uint64_t node_room(const struct sh_placement_request *request,
-                          const struct sh_candidate *node)
+static uint64_t node_room(uint8_t reserve_percent, const struct sh_candidate *node)
 {
-    uint64_t reserve = node->disk_bytes / 100 * request->reserve_percent;
+    uint64_t reserve = node->disk_bytes / 100 * reserve_percent;
     return node->disk_free_bytes > reserve ? node->disk_free_bytes - reserve : 0;
+}
+
+bool sh_placement_is_full(const struct sh_candidate *node, uint64_t replica_bytes,
+                          uint8_t reserve_percent)
+{
+    return node_room(reserve_percent, node) < replica_bytes ||
+           (node->zones_max && node->zones >= node->zones_max);
 }
 
 static bool is_full(const struct sh_placement_request *request, const struct sh_candidate *node)
 {
-    return node_room(request, node) < request->replica_bytes ||
-           (node->zones_max && node->zones >= node->zones_max);
+    return sh_placement_is_full(node, request->replica_bytes, request->reserve_percent);
 }
 
 /* In MiB, so that the sum of 57,280 disks of 16 EiB is none too large. */
 static uint64_t node_weight(const struct sh_placement_request *request,
                             const struct sh_candidate *node)
 {
-    return (node_room(request, node) >> 20) + 1;
+    return (node_room(request->reserve_percent, node) >> 20) + 1;
 }
 
 static bool is_chosen(const struct choosing *choosing, size_t index)

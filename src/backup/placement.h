@@ -71,6 +71,10 @@ struct sh_placement {
 void sh_placement_choose(const struct sh_placement_request *request,
                          struct sh_placement *placement_out);
 
+/* Whether a node has no room for a replica of so many bytes beside its reserve, or keeps as many zones as it may. */
+bool sh_placement_is_full(const struct sh_candidate *node, uint64_t replica_bytes,
+                          uint8_t reserve_percent);
+
 /* How many backups a zone of the owner can have at most as long as no node joins, or returns: what asks for more can't be had. A full disk
  * counts, since it may be emptied. */
 size_t sh_placement_possible(const struct sh_candidate *nodes, size_t count, shoal_nid owner);

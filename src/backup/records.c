@@ -47,7 +47,7 @@ static bool record_ask(struct sh_own_zone *zone, int kind, const struct sh_zone 
     op->op.done = on_answer;
     op->op.arg = op;
     zone->op = op;
-    if (kind == SH_RECORD_NEW)
+    if (kind == SH_RECORD_NEW || kind == SH_RECORD_AGAIN)
         sh_zones_new(cluster->zones, cluster->life, asked, &op->op);
     else if (kind == SH_RECORD_CHANGE)
         sh_zones_change(cluster->zones, cluster->life, asked, &op->op);
@@ -114,6 +114,7 @@ static void record_set(struct sh_own_zone *zone, const struct sh_zone *record)
 {
     bool is_other = zone->record.incarnation != record->incarnation;
     strangers_add(zone, record);
+    sh_backup_first_changed(zone->backup, &zone->record, record);
     zone->record = *record;
     zone->record.flags &= (uint8_t)~SH_ZONE_OLD;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
@@ -189,7 +190,16 @@ static void change_answered(struct sh_own_zone *zone, enum shoal_err err,
 {
     struct sh_backup *backup = zone->backup;
     bool is_other = answer->is_there && !is_own(zone, answer);
-    if ((!err || err == SHOAL_EDIFFERS) && answer->is_there && !is_other) {
+    bool is_missing = err == SHOAL_ENONAME && !answer->is_there;
+    if (is_missing && answer->is_doubtful) {
+        SH_WARN("backup", "the superpeers have lost a zone's record: it is registered again",
+                SH_U64("zone", zone->number));
+        zone->is_missing = true;
+        zone->op_again_ns = 0;
+    } else if (is_missing) {
+        /* Only owners remove records: another life has taken the zone over, and has removed it since. */
+        sh_backup_fail(backup, SHOAL_EFENCED);
+    } else if ((!err || err == SHOAL_EDIFFERS) && answer->is_there && !is_other) {
         zone->op_again_ns = 0;
         record_set(zone, &answer->zone);
     } else if (err == SHOAL_ENOTOWNER || is_other) {
@@ -200,6 +210,25 @@ static void change_answered(struct sh_own_zone *zone, enum shoal_err err,
         SH_WARN("backup", "the superpeers refuse a change of a zone's record",
                 SH_U64("zone", zone->number), SH_ERR(err));
         zone->op_again_ns = backup->now_ns + LOOK_NS;
+    }
+}
+
+/* What came of registering a zone again. */
+static void again_answered(struct sh_own_zone *zone, enum shoal_err err,
+                           const struct sh_zone_answer *answer)
+{
+    struct sh_backup *backup = zone->backup;
+    if (answer->is_there && is_own(zone, answer)) {
+        zone->is_missing = false;
+        zone->op_again_ns = 0;
+        record_set(zone, &answer->zone);
+    } else if (answer->is_there || err == SHOAL_ECANCELED) {
+        sh_backup_fail(backup, SHOAL_EFENCED); /* as if the record had been changed, or removed */
+    } else {
+        zone->op_again_ns = backup->now_ns + LOOK_NS;
+        if (err != SHOAL_ENONODE) /* else a backup is not up, and is replaced */
+            SH_WARN("backup", "the superpeers do not register a zone again",
+                    SH_U64("zone", zone->number), SH_ERR(err));
     }
 }
 
@@ -219,11 +248,14 @@ static void on_answer(struct sh_zone_op *op, enum shoal_err err,
         /* The superpeers do not see this life as up: it serves nobody then, and nothing is acknowledged. It may return, or
          * finds one day that its zones are another owner's. */
         zone->op_again_ns = backup->now_ns + LOOK_NS;
+        if (asked->kind == SH_RECORD_REMOVE)
+            backup->zones.drop.phase = SH_DROP_TELLS; /* again */
     } else if (asked->kind == SH_RECORD_REMOVE) {
         zone->is_removed = !err || err == SHOAL_ENONAME;
         if (zone->is_removed) {
             zone->is_doubtful = false;
             sinks_drop(zone);
+            sh_backup_first_changed(backup, &zone->record, NULL);
             sh_zone_dropped(backup, zone->number, SHOAL_OK);
         } else if (err == SHOAL_ENOTOWNER ||
                    (answer && answer->is_there && !is_own(zone, answer))) {
@@ -235,6 +267,8 @@ static void on_answer(struct sh_zone_op *op, enum shoal_err err,
         }
     } else if (answer && asked->kind == SH_RECORD_NEW) {
         new_answered(zone, err, answer);
+    } else if (answer && asked->kind == SH_RECORD_AGAIN) {
+        again_answered(zone, err, answer);
     } else if (answer) {
         change_answered(zone, err, answer);
     }
@@ -319,13 +353,13 @@ static void home_out(struct sh_own_zone *zone, struct sh_zone *wish)
     wish->count = (uint8_t)kept;
 }
 
-/* Backups that had failed and were replaced may be there again: there are to be no more than are wanted. Those that have failed go first. */
+/* Backups that had failed and were replaced may be there again: there are to be no more than are wanted. Those that have failed, or stand still, go first. */
 static void surplus_out(struct sh_own_zone *zone, struct sh_zone *wish)
 {
     while (wish->count > wish->wanted) {
         unsigned out = wish->count - 1u;
         for (unsigned i = 0; i < wish->count; i++) {
-            if (sh_sink_has_failed(sink_of(zone, &wish->backups[i])))
+            if (!sh_sink_keeps_up(sink_of(zone, &wish->backups[i])))
                 out = i;
         }
         wish->count--;
@@ -385,7 +419,7 @@ static unsigned nodes_well(const struct sh_own_zone *zone)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++)
-        count += sh_sink_is_node(&zone->sinks[i]) && sh_sink_serves(&zone->sinks[i]);
+        count += sh_sink_is_node(&zone->sinks[i]) && sh_sink_keeps_up(&zone->sinks[i]);
     return count;
 }
 
@@ -418,8 +452,9 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
     unsigned well = nodes_well(zone);
     if (zone->copy)
         return UINT64_MAX;
-    if (!sh_copy_is_free(zone->backup))
-        return now_ns + FAILED_NS;
+    /* Zones are looked at when a copy ends, and when there is another node: until then this one, of which there may be very many, costs nothing. */
+    if (!sh_copy_is_free(zone->backup) || (well && !sh_backup_has_other(zone)))
+        return UINT64_MAX;
     struct sh_sink *sink = NULL;
     if (well < zone->record.wanted && sh_backup_choose(zone, well + 1, now_ns, chosen)) {
         /* Of the node's old replica, which goes when the new one begins, only the record says something now. */
@@ -454,7 +489,7 @@ static void surplus_drop(struct sh_own_zone *zone)
     unsigned serving = 0;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         const struct sh_sink *sink = &zone->sinks[i];
-        serving += sink->is_recorded && sh_sink_is_node(sink) && sh_sink_serves(sink);
+        serving += sink->is_recorded && sh_sink_is_node(sink) && sh_sink_keeps_up(sink);
     }
     if (!zone->copy || serving < zone->record.wanted)
         return;
@@ -465,6 +500,19 @@ static void surplus_drop(struct sh_own_zone *zone)
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+/* Registers a zone again of which the superpeers have lost the record: with the backups that it has. The numbers are above any that the lost record can
+ * have had (docs/zones.md). Returns when to look again. */
+static uint64_t again_ask(struct sh_own_zone *zone, uint64_t now_ns)
+{
+    uint64_t due_ns = nodes_well(zone) < zone->record.wanted ? add_one(zone, now_ns) : UINT64_MAX;
+    struct sh_zone record = wish_of(zone);
+    record.version += SH_ZONE_JUMP;
+    record.incarnation += SH_ZONE_JUMP;
+    if (!record_ask(zone, SH_RECORD_AGAIN, &record))
+        due_ns = least(due_ns, now_ns + FAILED_NS);
+    return due_ns;
 }
 
 /* Sees to one zone; returns when to look at it again. */
@@ -484,6 +532,8 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
         new_ask(zone, now_ns);
         return zone->op ? due_ns : zone->op_again_ns;
     }
+    if (zone->is_missing)
+        return least(due_ns, again_ask(zone, now_ns));
     if (!zone->is_doubtful) {
         strangers_drop(zone);
         surplus_drop(zone);
@@ -554,31 +604,33 @@ static unsigned make_step(struct sh_backup *backup, uint64_t now_ns)
 
 void sh_zones_tend(struct sh_backup *backup)
 {
-    backup->tend_left = sh_zones_places(&backup->zones);
+    backup->tend_left = backup->zones.count;
     backup->config.wake(backup->config.arg);
 }
 
 static unsigned tend_step(struct sh_backup *backup, uint64_t now_ns)
 {
     struct sh_own_zones *zones = &backup->zones;
-    uint64_t places = sh_zones_places(zones);
     unsigned looked = 0;
     if (now_ns >= backup->tend_ns && !backup->tend_left)
-        backup->tend_left = places;
-    if (!places)
+        backup->tend_left = zones->count;
+    if (!zones->count)
         backup->tend_ns = UINT64_MAX;
     if (!backup->tend_left)
         return 0;
     /* A round that begins anew in the middle of another is over when it has seen all from there on. */
-    if (backup->tend_left >= places)
+    if (backup->tend_left >= zones->count)
         backup->tend_ns = UINT64_MAX;
-    for (; backup->tend_left && looked < ZONES_A_STEP; backup->tend_left--) {
-        struct sh_own_zone *zone = zones->all[backup->tend_at++ % places];
-        if (!zone || (zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES))
+    for (; backup->tend_left && zones->first && looked < ZONES_A_STEP; backup->tend_left--) {
+        struct sh_own_zone *zone = backup->tend_at ? backup->tend_at : zones->first;
+        backup->tend_at = zone->next_entered;
+        looked++;
+        if (zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES)
             continue;
         backup->tend_ns = least(backup->tend_ns, zone_tend(zone, now_ns));
-        looked++;
     }
+    if (!zones->first)
+        backup->tend_left = 0;
     return looked;
 }
 

@@ -5,8 +5,6 @@
 
 #define PAUSE_MIN_NS UINT64_C(10000000) /* before a backup is asked again, doubled each time */
 #define PAUSE_MAX_NS UINT64_C(500000000)
-#define BAD_NS                                                                                     \
-    UINT64_C(10000000000) /* for which a node that has failed as a backup gets no replica */
 
 const char *sh_sink_state_name(enum sh_sink_state state)
 {
@@ -34,6 +32,7 @@ static struct sh_sink *sink_attach(struct sh_own_zone *zone)
         return NULL;
     for (unsigned level = 0; level < SH_LEVELS; level++)
         sink->acked[level] = sink->cursor.kept.number;
+    sh_sink_watch_begin(sink);
     return sink;
 }
 
@@ -115,7 +114,8 @@ bool sh_sink_stranger_add(struct sh_own_zone *zone, const struct sh_zone_backup 
                                       .disk = backup->disk,
                                       .is_recorded = true,
                                       .counts = true,
-                                      .why = SHOAL_EDIFFERS};
+                                      .why = SHOAL_EDIFFERS,
+                                      .lost_ns = zone->backup->now_ns};
     for (unsigned level = SH_LEVEL_REPLICATED; level < SH_LEVELS; level++)
         zone->sinks[i].acked[level] = atomic_load(&zone->acked[level]);
     return true;
@@ -127,7 +127,8 @@ void sh_zone_bare_look(struct sh_own_zone *zone)
     bool is_bare = true;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++)
         is_bare &= !(zone->sinks[i].counts && sh_sink_serves(&zone->sinks[i]));
-    atomic_store(&zone->is_bare, is_bare);
+    if (atomic_exchange(&zone->is_bare, is_bare) && !is_bare)
+        sh_waits_room(zone->backup); /* writes that waited for a backup */
 }
 
 void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)
@@ -140,20 +141,30 @@ void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)
             SH_U64("zone", zone->number), SH_U64("node", sink->nid.v), SH_ERR(why));
     if (zone->copy && zone->copy->sink == sink)
         sh_copy_cancel(zone->copy);
-    struct sh_backup_peer *peer = sh_backup_peer_find(zone->backup, sink->nid);
-    if (peer)
-        peer->not_before_ns = zone->backup->now_ns + BAD_NS;
     call_leave(sink);
     cursor_end(sink);
     if (sink->state == SH_SINK_HOME)
         sh_home_room_found(zone);
     sink->state = SH_SINK_LOST;
+    sink->is_stalled = false;
     sink->why = why;
+    sink->lost_ns = zone->backup->now_ns;
+    if (why != SHOAL_EFAILED)
+        sh_backup_peer_give_up(zone->backup, sink->nid);
     sh_zone_bare_look(zone);
     sh_zones_tend(zone->backup);
 }
 
 /* --- Acknowledgements -------------------------------------------------------------------------- */
+
+uint64_t sh_sink_wanted_durable(struct sh_sink *sink)
+{
+    struct sh_own_zone *zone = sink->zone;
+    sh_spin_take(&zone->waits_lock);
+    uint64_t wanted = zone->wanted[SH_LEVEL_DURABLE];
+    sh_spin_release(&zone->waits_lock);
+    return wanted > sink->needed ? wanted : sink->needed;
+}
 
 void sh_zone_settle(struct sh_own_zone *zone)
 {
@@ -188,6 +199,7 @@ static void sink_close(struct sh_sink *sink, uint64_t pause_ns)
 {
     sink->state = SH_SINK_CLOSED;
     sink->due_ns = sink->zone->backup->now_ns + pause_ns;
+    sh_zone_watch(sink->zone);
     sh_zones_tend(sink->zone->backup);
 }
 
@@ -295,9 +307,11 @@ static void on_opened(struct sh_request *request, enum shoal_err err, struct sh_
         opened(sink, &answer);
     else if (err == SHOAL_EEXIST && !sink->has_begun)
         sink->state = SH_SINK_CLOSING;
-    else if (may_repeat(err))
+    else if (may_repeat(err)) {
+        if (err == SHOAL_EBUSY)
+            sh_sink_watch_busy(sink);
         sink_pause(sink);
-    else
+    } else
         sh_sink_lose(sink, err);
     if (sink->state == SH_SINK_CLOSING)
         sh_zones_tend(sink->zone->backup);
@@ -485,6 +499,7 @@ void sh_backup_on_acks(void *arg, struct sh_msg_in *in)
 {
     struct sh_backup *backup = arg;
     struct sh_replication_ack ack;
+    sh_backup_peer_heard(backup, in->reply_to.nid);
     while (sh_reader_left(&in->payload) && sh_replication_ack_get(&in->payload, &ack))
         on_ack(backup, in->reply_to.nid, &ack);
 }
@@ -501,11 +516,8 @@ void sh_backup_link_event(struct sh_backup *backup, const struct sh_msg_event *e
     struct sh_own_zones *zones = &backup->zones;
     if (event->kind != SH_MSG_LOST || !sh_backup_is_clustered(backup))
         return;
-    uint64_t places = sh_zones_places(zones);
-    for (uint64_t i = 0; i < places; i++) {
-        if (zones->all[i])
-            zone_link_lost(zones->all[i], event->nid);
-    }
+    for (struct sh_own_zone *zone = zones->first; zone; zone = zone->next_entered)
+        zone_link_lost(zone, event->nid);
     if (backup->making)
         zone_link_lost(backup->making, event->nid);
 }

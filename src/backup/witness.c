@@ -50,14 +50,17 @@ static enum shoal_err place_find(struct sh_backup *backup, uint64_t chunk, uint6
     return is_here ? SHOAL_OK : SHOAL_ENOTOWNER;
 }
 
-/* Whether the zone takes the thread's write: the log of the own disk has room, and there is a backup where the write waits for any. What is
+/* Whether the zone takes the thread's write: the log of the own disk has room, and there is a backup where the write waits for any. The write waits
+ * where there may be one soon, as other nodes could keep replicas, or may be about to come; else it wants more than there can be. What is
  * retold goes to another backup; a removal waits for room, like what was recorded before it. */
 static enum shoal_err zone_check(const struct sh_own_zone *zone, bool is_removal)
 {
     if (!teller.zone && !is_removal && atomic_load_explicit(&zone->is_full, memory_order_relaxed))
         return SHOAL_ENOSPC;
-    bool is_bare = atomic_load_explicit(&zone->is_bare, memory_order_relaxed);
-    return is_bare && writer && writer->own > SH_LEVEL_ASYNC ? SHOAL_ENOBACKUP : SHOAL_OK;
+    if (!atomic_load_explicit(&zone->is_bare, memory_order_relaxed) || !writer ||
+        writer->own == SH_LEVEL_ASYNC)
+        return SHOAL_OK;
+    return atomic_load(&zone->backup->is_hopeful) ? SHOAL_EAGAIN : SHOAL_ENOBACKUP;
 }
 
 static void live_add(struct sh_own_zone *zone, uint64_t bytes)

@@ -70,7 +70,7 @@ static void zone_again(struct sh_own_zone *zone, uint64_t number)
     zone->number = number;
     zone->before = sh_backlog_next(&zone->backlog);
     zone->record = (struct sh_zone){0};
-    zone->is_removed = false;
+    zone->is_removed = zone->is_missing = false;
     atomic_store(&zone->is_concluded, false);
     sh_backlog_open(&zone->backlog);
 }
@@ -119,12 +119,39 @@ void sh_zone_enter(struct sh_own_zone *zone)
 {
     struct sh_own_zones *zones = &zone->backup->zones;
     SH_ASSERT(!zones->all[zone->number % SH_ZONES_MAX]);
+    zone->before_entered = zones->last;
+    zone->next_entered = NULL;
+    if (zones->last)
+        zones->last->next_entered = zone;
+    else
+        zones->first = zone;
+    zones->last = zone;
+    zones->count++;
     atomic_store(&zones->all[zone->number % SH_ZONES_MAX], zone);
     if (zone->number < atomic_load_explicit(&zones->begin, memory_order_relaxed))
         atomic_store_explicit(&zones->begin, 0, memory_order_relaxed); /* of an earlier life */
     /* release: who finds the number in the map, or below the end, finds the zone */
     if (zone->number >= atomic_load_explicit(&zones->end, memory_order_relaxed))
         atomic_store_explicit(&zones->end, zone->number + 1, memory_order_release);
+}
+
+void sh_zone_withdraw(struct sh_own_zone *zone)
+{
+    struct sh_backup *backup = zone->backup;
+    struct sh_own_zones *zones = &backup->zones;
+    SH_ASSERT(zones->all[zone->number % SH_ZONES_MAX] == zone);
+    if (backup->tend_at == zone)
+        backup->tend_at = zone->next_entered;
+    if (zone->before_entered)
+        zone->before_entered->next_entered = zone->next_entered;
+    else
+        zones->first = zone->next_entered;
+    if (zone->next_entered)
+        zone->next_entered->before_entered = zone->before_entered;
+    else
+        zones->last = zone->before_entered;
+    zones->count--;
+    atomic_store(&zones->all[zone->number % SH_ZONES_MAX], NULL);
 }
 
 enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number, uint64_t next,

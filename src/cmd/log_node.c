@@ -201,6 +201,13 @@ static void metrics_print(const struct info *info, const struct sh_log_table *ta
                 "%" PRIu64 " of them are full: the log has no room for what comes next of "
                 "their chunks.\n",
                 full);
+    uint64_t stalled = sh_log_table_value(table, 0, "own_backups_stalled");
+    uint64_t given_up = sh_log_table_value(table, 0, "own_backups_given_up");
+    if (stalled || given_up)
+        fprintf(out,
+                "Backups of these: %" PRIu64 " stand still, and writes wait for them; %" PRIu64
+                " were given up as too slow since the start.\n",
+                stalled, given_up);
     fprintf(out,
             "Kept for others: %" PRIu64 " zones, %" PRIu64 " of them open; %" PRIu64
             " entries of %s taken.\n",
@@ -259,6 +266,9 @@ static void own_print(struct info *info, const struct sh_log_table *table, uint3
     if (info->rows++ == 0)
         fprintf(out, "\n%-14s %11s %10s %12s %12s %12s %7s %-10s %10s\n", "OWN ZONE", "INCARNATION",
                 "LIVE", "NEXT", "REPLICATED", "DURABLE", "BACKUP", "STATE", "PENDING");
+    const char *state = sh_log_table_value(table, row, "stalled")
+                            ? "stalled"
+                            : sh_log_sink_name(sh_log_table_value(table, row, "state"));
     fprintf(out,
             "%-14s %11" PRIu64 " %10s %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %7" PRIu64
             " %-10s %10s\n",
@@ -268,8 +278,7 @@ static void own_print(struct info *info, const struct sh_log_table *table, uint3
             sh_log_table_value(table, row, "next"),
             sh_log_table_value(table, row, "acked_replicated"),
             sh_log_table_value(table, row, "acked_durable"), sh_log_table_value(table, row, "node"),
-            sh_log_sink_name(sh_log_table_value(table, row, "state")),
-            sh_size_format(sh_log_table_value(table, row, "pending_bytes"), pending));
+            state, sh_size_format(sh_log_table_value(table, row, "pending_bytes"), pending));
 }
 
 static void show_own(void *arg, const struct sh_log_table *table, uint32_t row)

@@ -97,6 +97,8 @@ static void own_metrics(struct sh_backup *backup, struct sh_log_table *table)
     metric(table, "own_zones_under_replicated", status.under_replicated);
     metric(table, "own_zones_bare", status.bare);
     metric(table, "own_zones_full", status.full);
+    metric(table, "own_backups_stalled", status.stalled);
+    metric(table, "own_backups_given_up", status.given_up);
     metric(table, "own_copies", status.copies);
     metric(table, "own_copies_done", status.copies_done);
     metric(table, "own_copied_bytes", status.copied_bytes);
@@ -159,6 +161,7 @@ static void own_zone_rows(const struct sh_zone_state *zone, struct sh_log_table 
                                    at->state,
                                    at->why,
                                    at->is_recorded,
+                                   at->is_stalled,
                                    at->pending_bytes,
                                    at->acked[SH_LEVEL_REPLICATED],
                                    at->acked[SH_LEVEL_DURABLE]};
@@ -182,6 +185,7 @@ static void tell_own(const struct sh_logs_told *told, uint64_t cursor, struct sh
                                         "state",
                                         "why",
                                         "recorded",
+                                        "stalled",
                                         "pending_bytes",
                                         "replicated",
                                         "durable"};
