@@ -533,6 +533,22 @@ uint64_t sh_backup_due_ns(const struct sh_backup *backup)
     return sooner(due_ns, backup->peers.due_ns);
 }
 
+static void sinks_count(const struct sh_own_zone *zone, struct sh_backup_status *status)
+{
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        const struct sh_sink *sink = &zone->sinks[i];
+        if (!sink->cursor.backlog || sink->state == SH_SINK_HOME)
+            continue;
+        bool is_streaming = sink->state == SH_SINK_STREAMING;
+        status->streams += is_streaming;
+        status->streams_waiting += !is_streaming;
+        *(is_streaming ? &status->pending_bytes : &status->waiting_bytes) +=
+            sh_backlog_pending(&sink->cursor);
+        status->flying_bytes += is_streaming ? sh_backlog_flying(&sink->cursor) : 0;
+        status->credit_bytes += is_streaming ? sink->credit : 0;
+    }
+}
+
 void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *status_out)
 {
     struct sh_own_zones *zones = &backup->zones;
@@ -551,6 +567,7 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
         status_out->under_replicated += zone->record.count < zone->record.wanted;
         status_out->bare += atomic_load(&zone->is_bare);
         status_out->full += atomic_load(&zone->is_full);
+        sinks_count(zone, status_out);
         for (unsigned k = 0; k < SH_SINKS_MAX; k++)
             status_out->stalled += zone->sinks[k].is_stalled;
     }
@@ -561,6 +578,10 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
     status_out->message_bytes = backup->message_bytes;
     status_out->copied_bytes = backup->copied_bytes;
     status_out->copies_done = backup->copies_done;
+    status_out->again_bytes = backup->again_bytes;
+    status_out->acks = backup->acks;
+    status_out->ack_ns = backup->ack_ns;
+    status_out->ack_longest_ns = backup->ack_longest_ns;
 }
 
 static void sink_state(const struct sh_sink *sink, struct sh_zone_state_backup *state)

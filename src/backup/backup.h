@@ -264,6 +264,13 @@ struct sh_backup_status {
     unsigned copies;   /* backups that are being added */
     uint64_t messages, message_bytes; /* sent to backups */
     uint64_t copied_bytes, copies_done;
+    uint64_t again_bytes; /* of message_bytes: of messages that begin with what was sent before */
+    /* Of all zones' backups: how many take writes, and how many do not now; bytes that wait for each of the two; of those that take writes, bytes on
+     * their way, and that may be. */
+    unsigned streams, streams_waiting;
+    uint64_t pending_bytes, waiting_bytes, flying_bytes, credit_bytes;
+    /* Between a message that asks for an ACK and the ACK that has all of it: how many, and all of them together. */
+    uint64_t acks, ack_ns, ack_longest_ns;
 };
 void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *status_out);
 

@@ -66,8 +66,11 @@ struct sh_sink {
     uint64_t wished[SH_LEVELS];      /* before which it was asked to say so at once */
     uint64_t sent;                   /* number behind the last write of which anything was sent */
     uint64_t needed;                 /* the owner itself waits for all before that to be durable */
-    uint32_t credit, incarnation;    /* that it was opened with */
-    uint64_t due_ns, pause_ns; /* CLOSED: when it is opened, and how long it waited for that */
+    uint64_t ack_begun_ns; /* when an ACK for all before ack_end was asked for; 0: none is */
+    uint64_t ack_end;
+    bool ack_is_durable;
+    uint32_t credit, incarnation; /* that it was opened with */
+    uint64_t due_ns, pause_ns;    /* CLOSED: when it is opened, and how long it waited for that */
     /* Of what it owes (stalls.c), by the backup's attended_ns. */
     struct sh_sink_watch {
         uint64_t taken, durable; /* when it moved last: bytes of the stream, and acked */
@@ -291,6 +294,7 @@ struct sh_backup {
     unsigned full;         /* zones that are */
     uint64_t full_told_ns; /* when that was logged last; 0: never */
     uint64_t messages, message_bytes, copied_bytes, copies_done;
+    uint64_t again_bytes, acks, ack_ns, ack_longest_ns;
 };
 
 static inline bool sh_backup_is_clustered(const struct sh_backup *backup)

@@ -576,6 +576,14 @@ bool sh_keeper_durable(struct sh_keeper *keeper, struct sh_replog_zone *zone, ui
     return true;
 }
 
+/* Of a zone that is not open, the load for the next OPEN finds the damage. */
+void sh_keeper_damaged(struct sh_keeper *keeper, const struct sh_replog_zone *zone)
+{
+    struct sh_kept *kept = zone ? sh_keeper_find(keeper, sh_replog_zone_id(zone)) : NULL;
+    if (kept && kept->state == SH_KEPT_OPEN && kept->log == zone)
+        sh_kept_lose(keeper, kept, SHOAL_ECORRUPT);
+}
+
 void sh_keeper_link_event(struct sh_keeper *keeper, const struct sh_msg_event *event)
 {
     if (event->kind == SH_MSG_LOST && event->nid.v <= SH_MSG_NID_MAX &&

@@ -61,6 +61,8 @@ void sh_keeper_destroy(struct sh_keeper *keeper);
 
 /* Tells the log's `durable` of a zone; false: it is not one of the keeper's. */
 bool sh_keeper_durable(struct sh_keeper *keeper, struct sh_replog_zone *zone, uint64_t sequence);
+/* Tells the log's `damaged` of a zone, or NULL: the zone's owner is told at once, and not with its next write. */
+void sh_keeper_damaged(struct sh_keeper *keeper, const struct sh_replog_zone *zone);
 /* Takes an event of msg's on_event. */
 void sh_keeper_link_event(struct sh_keeper *keeper, const struct sh_msg_event *event);
 /* life_of's answers have changed: the keeper ends the streams of lives that are over. */

@@ -440,6 +440,24 @@ static void test_a_zone_without_room_is_lost(void **state)
     assert_int_equal(rig_zone_close(owner, 0, 1), SHOAL_OK);
 }
 
+/* The scrub has found damage in a zone to which nothing is written: its owner is told all the same. Of others nothing is said. */
+static void test_damage_is_told_at_once(void **state)
+{
+    (void)state;
+    assert_int_equal(open_anew(owner, 0, 1, 1), SHOAL_OK);
+    assert_int_equal(open_anew(owner, 1, 1, 1), SHOAL_OK);
+    for (unsigned i = 0; i < 2; i++)
+        send_images(i, 1, 3, SH_REPLICATION_DURABLE);
+    rig_pass(&rig, 1000 * RIG_MS);
+    assert_int_equal(told(0)->state, SH_REPLICATION_GOES_ON);
+    sh_keeper_damaged(rig.keeper, NULL);
+    sh_keeper_damaged(rig.keeper, sh_replog_zone_find(rig.log, rig_zone(0)));
+    rig_pass(&rig, 100 * RIG_MS);
+    assert_int_equal(told(0)->state, SH_REPLICATION_LOST);
+    assert_int_equal(told(1)->state, SH_REPLICATION_GOES_ON);
+    assert_int_equal(status().lost, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -458,6 +476,7 @@ int main(void)
         TEST(test_full),
         TEST(test_a_full_stream_is_opened_again),
         TEST(test_a_zone_without_room_is_lost),
+        TEST(test_damage_is_told_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

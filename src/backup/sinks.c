@@ -236,6 +236,7 @@ static void wishes_forget(struct sh_sink *sink)
 {
     for (unsigned level = 0; level < SH_LEVELS; level++)
         sink->wished[level] = 0;
+    sink->ack_begun_ns = 0;
 }
 
 static bool is_before(const struct sh_backlog_place *place, uint64_t number, uint32_t part)

@@ -89,6 +89,11 @@ static void wish_note(struct sh_sink *sink, enum sh_replication_wish wish, uint6
         sink->wished[SH_LEVEL_DURABLE] = end;
     if (wish != SH_REPLICATION_NONE)
         sink->wished[SH_LEVEL_REPLICATED] = end;
+    if (wish != SH_REPLICATION_NONE && !sink->ack_begun_ns) {
+        sink->ack_begun_ns = sink->zone->backup->now_ns;
+        sink->ack_end = end;
+        sink->ack_is_durable = wish == SH_REPLICATION_DURABLE;
+    }
 }
 
 static void entries_put(struct sh_sink *sink, const struct batch *batch, struct sh_writer *w)
@@ -125,11 +130,29 @@ static enum shoal_err batch_send(struct sh_sink *sink, const struct batch *batch
     sh_msg_end(msg, &out);
     backup->messages++;
     backup->message_bytes += batch->bytes;
+    backup->again_bytes +=
+        batch->entries && batch->begin.read.number < sink->sent ? batch->bytes : 0;
     return SHOAL_OK;
+}
+
+/* What was asked for has been acknowledged, as the step that follows sees. */
+static void ack_measure(struct sh_sink *sink)
+{
+    struct sh_backup *backup = sink->zone->backup;
+    uint64_t acked = sink->acked[sink->ack_is_durable ? SH_LEVEL_DURABLE : SH_LEVEL_REPLICATED];
+    if (!sink->ack_begun_ns || acked < sink->ack_end)
+        return;
+    uint64_t took_ns = backup->now_ns - sink->ack_begun_ns;
+    backup->acks++;
+    backup->ack_ns += took_ns;
+    if (backup->ack_longest_ns < took_ns)
+        backup->ack_longest_ns = took_ns;
+    sink->ack_begun_ns = 0;
 }
 
 enum shoal_err sh_sink_stream(struct sh_sink *sink, unsigned *sent_out)
 {
+    ack_measure(sink);
     for (unsigned i = 0; i < MESSAGES_A_STEP; i++) {
         if (sink->state != SH_SINK_STREAMING)
             return SHOAL_OK;

@@ -46,6 +46,17 @@ SHOAL_NODISCARD enum shoal_err sh_client_log_table(shoal *store, shoal_nid nid,
                                                    enum sh_log_table_kind kind, uint64_t cursor,
                                                    struct sh_log_table *table_out);
 
+/* Begins a scrub of a peer's log, of a zone or of all: 0; rate in bytes a second, or 0. ENONODE, ENONAME (it has no log, or the log nothing of
+ * the zone), EIO, ENOTYPE (it is older), EPROTO, and what a call may say. */
+SHOAL_NODISCARD enum shoal_err sh_client_log_scrub(shoal *store, shoal_nid nid, uint64_t zone,
+                                                   uint64_t rate, uint64_t *number_out);
+
+/* Asks for a page of a dump of a zone. ask->dump is 0 for the first, and then what *ask was changed to. *table_out as above. Errors as of
+ * LOG_DUMP (proto/logs.h), ENONODE, ENOTYPE, and what a call may say. */
+SHOAL_NODISCARD enum shoal_err sh_client_log_dump(shoal *store, shoal_nid nid,
+                                                  struct sh_log_dump_ask *ask,
+                                                  struct sh_log_table *table_out);
+
 /* Asks a node to stop in order, as SIGTERM would. */
 SHOAL_NODISCARD enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid);
 

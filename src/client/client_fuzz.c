@@ -585,6 +585,25 @@ static enum shoal_err log_table(struct guarded *g)
     return err;
 }
 
+static enum shoal_err log_scrub(struct guarded *g)
+{
+    uint64_t number = 0;
+    (void)g;
+    enum shoal_err err = sh_client_log_scrub(rig.store, (shoal_nid){PEER}, 0, 0, &number);
+    rig.sum += (unsigned)number;
+    return err;
+}
+
+static enum shoal_err log_dump(struct guarded *g)
+{
+    static struct sh_log_table table;
+    struct sh_log_dump_ask ask = {.zone = 1, .page = 1};
+    (void)g;
+    enum shoal_err err = sh_client_log_dump(rig.store, (shoal_nid){PEER}, &ask, &table);
+    SH_ASSERT(err || (ask.dump && (size_t)table.rows * table.columns <= SH_LOG_VALUES_MAX));
+    return err;
+}
+
 static enum shoal_err promote(struct guarded *g)
 {
     char address[SH_MSG_ADDRESS_MAX];
@@ -632,7 +651,7 @@ static enum shoal_err (*const calls[])(struct guarded *g) = {
     dump,           load,           analyze,        status,       ranges,       get,
     get_part,       multi_get,      multi_remove,   put,          add,          create_one,
     create_many,    shard_save,     steps,          promote,      report,       lookup,
-    lookup_tree,    look_at_nodes,  log_table,
+    lookup_tree,    look_at_nodes,  log_table,      log_scrub,    log_dump,
 };
 
 static void call_one(struct sh_reader *r)

@@ -364,6 +364,48 @@ enum shoal_err sh_client_log_table(shoal *store, shoal_nid nid, enum sh_log_tabl
     return err;
 }
 
+enum shoal_err sh_client_log_scrub(shoal *store, shoal_nid nid, uint64_t zone, uint64_t rate,
+                                   uint64_t *number_out)
+{
+    uint8_t ask[16], *answer;
+    size_t size;
+    struct sh_writer w = sh_writer_make(ask, sizeof ask);
+    sh_put64(&w, zone);
+    sh_put64(&w, rate);
+    enum shoal_err err =
+        ask_node(store, nid, SH_NODE_LOG_SCRUB, sh_bytes_make(ask, sizeof ask), &answer, &size);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_reader r = sh_reader_make(sh_bytes_make(answer, size));
+    uint64_t number = sh_get64(&r);
+    free(answer);
+    if (!sh_reader_done(&r))
+        return SHOAL_EPROTO;
+    *number_out = number;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_client_log_dump(shoal *store, shoal_nid nid, struct sh_log_dump_ask *ask,
+                                  struct sh_log_table *table_out)
+{
+    uint8_t bytes[SH_LOG_DUMP_ASK_BYTES], *answer;
+    size_t size;
+    uint64_t dump;
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_log_dump_ask_put(&w, ask);
+    enum shoal_err err =
+        ask_node(store, nid, SH_NODE_LOG_DUMP, sh_bytes_make(bytes, sizeof bytes), &answer, &size);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_reader r = sh_reader_make(sh_bytes_make(answer, size));
+    if (!sh_log_dump_get(&r, &dump, table_out) || (ask->dump && dump != ask->dump))
+        err = SHOAL_EPROTO;
+    else
+        ask->dump = dump;
+    free(answer);
+    return err;
+}
+
 enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid)
 {
     return tell(store, nid, SH_NODE_STOP, (struct sh_bytes){NULL, 0});

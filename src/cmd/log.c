@@ -79,13 +79,6 @@ int sh_log_zone_take(struct sh_cmd *cmd, uint64_t *zone_out)
 /* Checks the words and flags, and takes the zone from them. */
 static int words_take(struct sh_cmd *cmd, struct sh_log_look *look)
 {
-    if (sh_log_is_of_node(cmd))
-        return sh_cmd_usage(
-            cmd,
-            "a number names a node, and this command reads the log of a folder that no "
-            "node has open: stop node %.40s, and name its data_dir; or write ./%.40s "
-            "for a folder of that name",
-            cmd->words[0], cmd->words[0]);
     if (!*cmd->words[0])
         return sh_cmd_usage(cmd, "the folder has no name");
     if (!*file_of(cmd) || strchr(file_of(cmd), '/'))

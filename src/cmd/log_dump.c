@@ -93,13 +93,26 @@ static void entry_print(FILE *out, const struct sh_inspect_entry *found)
     fputc('\n', out);
 }
 
-static bool on_entry(void *arg, const struct sh_inspect_entry *found)
+void sh_log_entries_begin(struct sh_cmd *cmd)
 {
-    struct sh_cmd *cmd = arg;
+    if (!cmd->flags.json)
+        fprintf(cmd->out, "%-20s %12s %-10s %10s %9s %12s %7s %17s  %-12s %s\n", "CHUNK", "VERSION",
+                "STANDING", "SECONDS", "BYTES", "SEQUENCE", "PIECE", "OFFSET/TOTAL", "PLACE",
+                "FIRST BYTES");
+}
+
+void sh_log_entry_show(struct sh_cmd *cmd, const struct sh_inspect_entry *found)
+{
     if (cmd->flags.json)
         entry_json(cmd->out, found);
     else
         entry_print(cmd->out, found);
+}
+
+static bool on_entry(void *arg, const struct sh_inspect_entry *found)
+{
+    struct sh_cmd *cmd = arg;
+    sh_log_entry_show(cmd, found);
     return !ferror(cmd->out);
 }
 
@@ -113,15 +126,14 @@ int sh_cmd_run_log_dump(struct sh_cmd *cmd)
     if (cmd->flags.chunk && sh_cid_parse(cmd->flags.chunk, &chunk) != SHOAL_OK)
         return sh_cmd_usage(cmd, "--chunk: \"%.40s\" is no chunk ID; write NODE:LOCAL",
                             cmd->flags.chunk);
+    if (sh_log_is_of_node(cmd))
+        return sh_log_node_dump(cmd, chunk);
     int status = sh_log_look_open(cmd, &look);
     if (status != SH_EXIT_OK)
         return status;
     status = sh_log_look_read(cmd, &look, &none);
     if (status == SH_EXIT_OK) {
-        if (!cmd->flags.json)
-            fprintf(cmd->out, "%-20s %12s %-10s %10s %9s %12s %7s %17s  %-12s %s\n", "CHUNK",
-                    "VERSION", "STANDING", "SECONDS", "BYTES", "SEQUENCE", "PIECE", "OFFSET/TOTAL",
-                    "PLACE", "FIRST BYTES");
+        sh_log_entries_begin(cmd);
         enum shoal_err err = sh_inspect_dump(look.inspect, look.zone, chunk.v, on_entry, cmd);
         if (err)
             status = sh_cmd_fail(cmd, err, "%s", cmd->words[0]);

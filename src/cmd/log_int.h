@@ -4,6 +4,7 @@
 
 #include "cmd/command_int.h"
 #include "log/inspect.h"
+#include "proto/logs.h"
 
 struct sh_log_look {
     struct sh_disk *disk;
@@ -24,6 +25,8 @@ int sh_log_look_read(struct sh_cmd *cmd, struct sh_log_look *look,
 const char *sh_zone_format(uint64_t id, char text_out[SH_ZONE_TEXT_MAX]);
 
 const char *sh_log_kind_name(enum sh_log_slot_kind kind);
+/* Of a number that a node tells; "unknown" beyond. */
+const char *sh_log_kind_name_of(uint64_t kind);
 
 /* Takes --zone; 0: all. An exit status. */
 int sh_log_zone_take(struct sh_cmd *cmd, uint64_t *zone_out);
@@ -32,5 +35,21 @@ int sh_log_zone_take(struct sh_cmd *cmd, uint64_t *zone_out);
 bool sh_log_is_of_node(const struct sh_cmd *cmd);
 int sh_log_node_info(struct sh_cmd *cmd);
 int sh_log_node_segments(struct sh_cmd *cmd);
+int sh_log_node_verify(struct sh_cmd *cmd);
+/* chunk 0: all. */
+int sh_log_node_dump(struct sh_cmd *cmd, shoal_cid chunk);
+
+/* Opens the cluster for a command on a node. An exit status. */
+int sh_log_node_open(struct sh_cmd *cmd, shoal_nid *nid_out);
+/* Says what failed at a node. The exit status. */
+int sh_log_node_fail(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid);
+/* Calls `show` for each row of a table of the node, page by page. An exit status. */
+int sh_log_node_table(struct sh_cmd *cmd, shoal_nid nid, enum sh_log_table_kind kind,
+                      void (*show)(void *arg, const struct sh_log_table *table, uint32_t row),
+                      void *arg);
+
+/* Entries of a dump, as lines or objects. */
+void sh_log_entries_begin(struct sh_cmd *cmd);
+void sh_log_entry_show(struct sh_cmd *cmd, const struct sh_inspect_entry *found);
 
 #endif

@@ -16,8 +16,17 @@ bool sh_log_is_of_node(const struct sh_cmd *cmd)
     return sh_nid_parse(cmd->words[0], &nid) == SHOAL_OK;
 }
 
-/* Calls `show` for each row of a table of the node, page by page. An exit status. */
-static int table_read(struct sh_cmd *cmd, shoal_nid nid, enum sh_log_table_kind kind,
+int sh_log_node_fail(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid)
+{
+    char detail[64];
+    if (err != SHOAL_ENONAME || cmd->flags.zone)
+        return sh_cmd_fail_node(cmd, err, nid);
+    snprintf(detail, sizeof detail, "node %u has no log", (unsigned)nid.v);
+    return sh_cmd_fail_hint(cmd, err, detail,
+                            "name a peer that was started with the option replicas");
+}
+
+int sh_log_node_table(struct sh_cmd *cmd, shoal_nid nid, enum sh_log_table_kind kind,
                       void (*show)(void *arg, const struct sh_log_table *table, uint32_t row),
                       void *arg)
 {
@@ -35,13 +44,7 @@ static int table_read(struct sh_cmd *cmd, shoal_nid nid, enum sh_log_table_kind 
         cursor = table->next;
     }
     free(table);
-    if (err == SHOAL_ENONAME) {
-        char detail[64];
-        snprintf(detail, sizeof detail, "node %u has no log", (unsigned)nid.v);
-        return sh_cmd_fail_hint(cmd, err, detail,
-                                "name a peer that was started with the option replicas");
-    }
-    return err ? sh_cmd_fail_node(cmd, err, nid) : SH_EXIT_OK;
+    return err ? sh_log_node_fail(cmd, err, nid) : SH_EXIT_OK;
 }
 
 /* All columns of a row, under their names, but for some. */
@@ -83,7 +86,7 @@ static double share(uint64_t part, uint64_t whole)
 
 /* Bytes written for each byte that was appended, by what wrote them. */
 struct amplification {
-    double primary, entries, survivors, versions;
+    double primary, entries, survivors, versions, heads;
 };
 
 static struct amplification amplification_of(const struct sh_log_table *table)
@@ -97,7 +100,13 @@ static struct amplification amplification_of(const struct sh_log_table *table)
         .primary = share(sh_log_table_value(table, 0, "log_primary_write_bytes"), appended),
         .entries = share(entries, appended),
         .survivors = share(survivors, appended),
-        .versions = share(versions, appended)};
+        .versions = share(versions, appended),
+        .heads = share(sh_log_table_value(table, 0, "log_head_write_bytes"), appended)};
+}
+
+static double amplification_sum(const struct amplification *by)
+{
+    return by->primary + by->entries + by->survivors + by->versions + by->heads;
 }
 
 /* Of the entries that the cleaner has looked at, how many it had to copy: what a free slot costs. */
@@ -113,11 +122,12 @@ static void metrics_json(struct info *info, const struct sh_log_table *table)
     struct amplification by = amplification_of(table);
     uint64_t slots = sh_log_table_value(table, 0, "log_slots");
     values_json(metrics, table, 0, 0, table->columns);
-    sh_json_set_f64(derived, "amplification", by.primary + by.entries + by.survivors + by.versions);
+    sh_json_set_f64(derived, "amplification", amplification_sum(&by));
     sh_json_set_f64(derived, "amplification_primary", by.primary);
     sh_json_set_f64(derived, "amplification_entries", by.entries);
     sh_json_set_f64(derived, "amplification_survivors", by.survivors);
     sh_json_set_f64(derived, "amplification_versions", by.versions);
+    sh_json_set_f64(derived, "amplification_heads", by.heads);
     sh_json_set_f64(derived, "slot_write_mean_bytes",
                     share(sh_log_table_value(table, 0, "log_slot_write_bytes"),
                           sh_log_table_value(table, 0, "log_slot_writes")));
@@ -130,6 +140,12 @@ static void metrics_json(struct info *info, const struct sh_log_table *table)
     sh_json_set_f64(derived, "slots_used_share",
                     share(slots - sh_log_table_value(table, 0, "log_slots_free"), slots));
     sh_json_set_f64(derived, "cleaned_entries_kept_share", kept_share(table));
+    sh_json_set_f64(derived, "cleaned_slots_mean",
+                    share(sh_log_table_value(table, 0, "log_slots_cleaned"),
+                          sh_log_table_value(table, 0, "log_cleanings")));
+    sh_json_set_f64(derived, "own_ack_mean_ns",
+                    share(sh_log_table_value(table, 0, "own_ack_ns"),
+                          sh_log_table_value(table, 0, "own_acks")));
     sh_json_set_u64(info->root, "node", info->nid.v);
     sh_json_set(info->root, "metrics", metrics);
     sh_json_set(info->root, "derived", derived);
@@ -159,9 +175,8 @@ static void writes_print(FILE *out, const struct sh_log_table *table)
             sh_log_table_value(table, 0, "log_syncs"));
     fprintf(out,
             "Bytes written for each that was appended: %.2f (primary log %.2f, slots %.2f, cleaner "
-            "%.2f, versions %.2f).\n",
-            by.primary + by.entries + by.survivors + by.versions, by.primary, by.entries,
-            by.survivors, by.versions);
+            "%.2f, versions %.2f, heads %.2f).\n",
+            amplification_sum(&by), by.primary, by.entries, by.survivors, by.versions, by.heads);
     fprintf(out,
             "Cleaned: %" PRIu64 " slots; %" PRIu64 " entries dropped, %" PRIu64
             " copied (%.0f %%), %s written for that.\n",
@@ -317,8 +332,7 @@ static void show_kept(void *arg, const struct sh_log_table *table, uint32_t row)
             sh_log_table_value(table, row, "slots_damaged") ? "  damaged" : "");
 }
 
-/* Opens the cluster for a command on a node. An exit status. */
-static int node_open(struct sh_cmd *cmd, shoal_nid *nid_out)
+int sh_log_node_open(struct sh_cmd *cmd, shoal_nid *nid_out)
 {
     if (cmd->flags.log_file)
         return sh_cmd_usage(cmd, "--file is for a folder; %.40s is a node", cmd->words[0]);
@@ -328,7 +342,7 @@ static int node_open(struct sh_cmd *cmd, shoal_nid *nid_out)
 int sh_log_node_info(struct sh_cmd *cmd)
 {
     struct info info = {.cmd = cmd};
-    int status = node_open(cmd, &info.nid);
+    int status = sh_log_node_open(cmd, &info.nid);
     if (status != SH_EXIT_OK)
         return status;
     if (cmd->flags.json) {
@@ -336,12 +350,12 @@ int sh_log_node_info(struct sh_cmd *cmd)
         info.own = sh_json_array();
         info.kept = sh_json_array();
     }
-    status = table_read(cmd, info.nid, SH_LOG_TABLE_METRICS, show_metrics, &info);
+    status = sh_log_node_table(cmd, info.nid, SH_LOG_TABLE_METRICS, show_metrics, &info);
     if (status == SH_EXIT_OK)
-        status = table_read(cmd, info.nid, SH_LOG_TABLE_OWN, show_own, &info);
+        status = sh_log_node_table(cmd, info.nid, SH_LOG_TABLE_OWN, show_own, &info);
     info.rows = 0;
     if (status == SH_EXIT_OK)
-        status = table_read(cmd, info.nid, SH_LOG_TABLE_KEPT, show_kept, &info);
+        status = sh_log_node_table(cmd, info.nid, SH_LOG_TABLE_KEPT, show_kept, &info);
     if (info.root && status == SH_EXIT_OK) {
         sh_json_set(info.root, "own", info.own);
         sh_json_set(info.root, "zones", info.kept);
@@ -362,7 +376,7 @@ struct segments {
     uint64_t rows;
 };
 
-static const char *kind_name(uint64_t kind)
+const char *sh_log_kind_name_of(uint64_t kind)
 {
     bool is_known = kind >= SH_SLOT_ENTRIES && kind <= SH_SLOT_DROPPED;
     return is_known ? sh_log_kind_name((enum sh_log_slot_kind)kind) : "unknown";
@@ -373,7 +387,7 @@ static void show_slot(void *arg, const struct sh_log_table *table, uint32_t row)
     struct segments *segments = arg;
     char zone[SH_ZONE_TEXT_MAX], filled[SH_SIZE_TEXT_MAX];
     uint64_t id = sh_log_table_value(table, row, "zone");
-    const char *kind = kind_name(sh_log_table_value(table, row, "kind"));
+    const char *kind = sh_log_kind_name_of(sh_log_table_value(table, row, "kind"));
     bool is_found = sh_log_table_value(table, row, "found");
     bool is_closed = sh_log_table_value(table, row, "closed");
     if (segments->zone && id != segments->zone)
@@ -411,12 +425,12 @@ int sh_log_node_segments(struct sh_cmd *cmd)
     struct segments segments = {.cmd = cmd};
     int status = sh_log_zone_take(cmd, &segments.zone);
     if (status == SH_EXIT_OK)
-        status = node_open(cmd, &nid);
+        status = sh_log_node_open(cmd, &nid);
     if (status != SH_EXIT_OK)
         return status;
     if (cmd->flags.json)
         segments.list = sh_json_array();
-    status = table_read(cmd, nid, SH_LOG_TABLE_SLOTS, show_slot, &segments);
+    status = sh_log_node_table(cmd, nid, SH_LOG_TABLE_SLOTS, show_slot, &segments);
     if (segments.list && status == SH_EXIT_OK) {
         struct sh_json *root = sh_json_object();
         sh_json_set_u64(root, "node", nid.v);

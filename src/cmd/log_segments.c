@@ -163,6 +163,10 @@ static void verified_json(struct sh_json *root, const struct sh_inspect *inspect
 int sh_cmd_run_log_verify(struct sh_cmd *cmd)
 {
     struct sh_log_look look;
+    if (sh_log_is_of_node(cmd))
+        return sh_log_node_verify(cmd);
+    if (cmd->flags.rate.is_given)
+        return sh_cmd_usage(cmd, "--rate is for a node; %.40s is a folder", cmd->words[0]);
     int status = sh_log_look_open(cmd, &look);
     if (status != SH_EXIT_OK)
         return status;

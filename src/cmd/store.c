@@ -25,7 +25,8 @@ static void interrupts_take(void)
 
 bool sh_store_progress(void *arg, const char *phase, uint64_t done, uint64_t all)
 {
-    bool is_bytes = strcmp(phase, "analyze") != 0 && strncmp(phase, "move", 4) != 0;
+    bool is_bytes = strcmp(phase, "analyze") != 0 && strncmp(phase, "move", 4) != 0 &&
+                    strcmp(phase, "segments") != 0;
     sh_progress_show(arg, phase, done, all, is_bytes, sh_process_now_ms());
     return !interrupted;
 }

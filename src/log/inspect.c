@@ -184,7 +184,7 @@ static enum shoal_err break_add(struct sh_inspect *inspect, size_t at, uint64_t 
 
 /* --- Spans ------------------------------------------------------------------------------------- */
 
-static void chunks_note(struct sh_inspect_of *zone, uint64_t first, uint64_t last)
+void sh_inspect_chunks_note(struct sh_inspect_of *zone, uint64_t first, uint64_t last)
 {
     bool is_own = first >> 48 == zone->seen.owner && last >> 48 == zone->seen.owner;
     if (!is_own) {
@@ -212,7 +212,7 @@ static void entry_note(struct sh_inspect_of *zone, const struct sh_replog_entry 
     zone->seen.removals += entry->is_removal;
     zone->seen.payload_bytes += sh_replog_entry_stored(entry);
     if (!sh_replog_is_completion(entry))
-        chunks_note(zone, chunk, chunk);
+        sh_inspect_chunks_note(zone, chunk, chunk);
 }
 
 static void seconds_note(struct sh_inspect_slot *slot, uint32_t seconds)
@@ -283,7 +283,7 @@ static void versions_look(struct sh_inspect *inspect, struct sh_inspect_of *zone
             zone->seen.flushes = reader.piece.flush;
         while ((got = sh_version_reader_next(&reader, &tuple)) == SH_VERSION_TUPLE) {
             slot->entries++;
-            chunks_note(zone, tuple.first, tuple.last);
+            sh_inspect_chunks_note(zone, tuple.first, tuple.last);
         }
         if (got != SH_VERSION_DAMAGED)
             continue;

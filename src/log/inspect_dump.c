@@ -8,15 +8,7 @@
 
 struct dump {
     struct sh_inspect *inspect;
-    const struct sh_inspect_of *zone;
-    struct sh_currents *currents;
-    uint16_t eon;   /* in which the zone is */
-    uint64_t chunk; /* 0: all */
-    bool (*each)(void *arg, const struct sh_inspect_entry *entry);
-    void *arg;
-    bool is_told; /* entries are, and not only learned */
-    bool is_over;
-    enum shoal_err err;
+    struct sh_inspect_telling telling;
 };
 
 static uint64_t chunk_of(const struct sh_replog_entry *entry)
@@ -24,45 +16,45 @@ static uint64_t chunk_of(const struct sh_replog_entry *entry)
     return entry->local_id | (uint64_t)entry->creator << 48;
 }
 
-static void learn(struct dump *dump, uint64_t first, uint64_t last,
-                  struct sh_replog_version version, bool is_removal)
+void sh_inspect_learn(struct sh_inspect_telling *telling, uint64_t first, uint64_t last,
+                      struct sh_replog_version version, bool is_removal)
 {
-    if (dump->chunk && (dump->chunk < first || dump->chunk > last))
+    uint64_t chunk = telling->chunk;
+    if (chunk && (chunk < first || chunk > last))
         return;
-    if (dump->chunk)
-        first = last = dump->chunk;
-    enum shoal_err err = sh_currents_put(dump->currents, first, last,
-                                         sh_replog_version_in(version, dump->eon), is_removal);
+    if (chunk)
+        first = last = chunk;
+    enum shoal_err err = sh_currents_put(telling->currents, first, last,
+                                         sh_replog_version_in(version, telling->eon), is_removal);
     if (err)
-        dump->err = err;
+        telling->err = err;
 }
 
-/* Learns the version of the entry that a walk has just read, or tells of the entry. A load of the zone would not count an entry behind a
- * gap, so such an entry is void. */
-static void entry_take(struct dump *dump, const struct sh_replog_walk *walk,
-                       struct sh_inspect_entry *found)
+/* A load of the zone would not count an entry behind a gap, so such an entry is void. */
+void sh_inspect_entry_take(struct sh_inspect_telling *telling, const struct sh_replog_walk *walk,
+                           struct sh_inspect_entry *found)
 {
     const struct sh_replog_entry *entry = &found->entry;
     uint64_t chunk = chunk_of(entry);
-    if (dump->chunk && chunk != dump->chunk)
+    if (telling->chunk && chunk != telling->chunk)
         return;
     found->sequence = walk->span.first + walk->seen - sh_replog_is_last(entry);
     found->life = walk->span.life;
     found->incarnation = walk->span.incarnation;
     bool has_number = found->kind == SH_SLOT_ENTRIES;
-    bool is_void = has_number && (walk->is_void || found->sequence >= dump->zone->seen.whole);
+    bool is_void = has_number && (walk->is_void || found->sequence >= telling->zone->seen.whole);
     bool is_completion = sh_replog_is_completion(entry); /* nothing is newer than it */
-    if (!dump->is_told && !is_void && !is_completion)
-        learn(dump, chunk, chunk, entry->version, entry->is_removal);
-    if (!dump->is_told)
+    if (!telling->is_told && !is_void && !is_completion)
+        sh_inspect_learn(telling, chunk, chunk, entry->version, entry->is_removal);
+    if (!telling->is_told)
         return;
     bool is_current =
-        is_completion || sh_currents_is_current(dump->currents, chunk,
-                                                sh_replog_version_in(entry->version, dump->eon));
+        is_completion || sh_currents_is_current(telling->currents, chunk,
+                                                sh_replog_version_in(entry->version, telling->eon));
     found->standing = is_void      ? SH_INSPECT_VOID
                       : is_current ? SH_INSPECT_CURRENT
                                    : SH_INSPECT_SUPERSEDED;
-    dump->is_over = !dump->each(dump->arg, found);
+    telling->is_over = !telling->each(telling->arg, found);
 }
 
 static void walk_take(struct dump *dump, struct sh_replog_walk *walk,
@@ -70,13 +62,14 @@ static void walk_take(struct dump *dump, struct sh_replog_walk *walk,
 {
     bool is_wanted = true;
     enum sh_replog_walked got;
-    while (!dump->err && !dump->is_over &&
+    while (!dump->telling.err && !dump->telling.is_over &&
            (got = sh_replog_walk_next(walk, &found->entry)) != SH_REPLOG_WALKED_END) {
         if (got == SH_REPLOG_WALKED_HEAD && found->slot == SH_INSPECT_PRIMARY)
-            is_wanted = sh_inspect_ring_has(dump->inspect, &walk->span, dump->zone->seen.id) &&
-                        (uint32_t)walk->span.use == found->lap;
+            is_wanted =
+                sh_inspect_ring_has(dump->inspect, &walk->span, dump->telling.zone->seen.id) &&
+                (uint32_t)walk->span.use == found->lap;
         if (got == SH_REPLOG_WALKED_ENTRY && is_wanted)
-            entry_take(dump, walk, found);
+            sh_inspect_entry_take(&dump->telling, walk, found);
     }
 }
 
@@ -88,10 +81,11 @@ static void tuples_take(struct dump *dump, uint64_t flush_least)
     struct sh_version_reader reader;
     struct sh_version_tuple tuple;
     size_t at = 0;
-    while (!dump->is_told &&
-           sh_version_piece_next(bytes, &at, dump->zone->seen.id, flush_least, &reader)) {
-        while (!dump->err && sh_version_reader_next(&reader, &tuple) == SH_VERSION_TUPLE)
-            learn(dump, tuple.first, tuple.last, tuple.version, tuple.is_removal);
+    while (!dump->telling.is_told &&
+           sh_version_piece_next(bytes, &at, dump->telling.zone->seen.id, flush_least, &reader)) {
+        while (!dump->telling.err && sh_version_reader_next(&reader, &tuple) == SH_VERSION_TUPLE)
+            sh_inspect_learn(&dump->telling, tuple.first, tuple.last, tuple.version,
+                             tuple.is_removal);
     }
 }
 
@@ -109,7 +103,7 @@ static void slot_take(struct dump *dump, uint32_t number)
         return;
     }
     struct sh_inspect_entry found = {.kind = head.kind, .slot = number};
-    sh_replog_walk_begin(&walk, head.kind == SH_SLOT_ENTRIES ? &dump->zone->lives : NULL,
+    sh_replog_walk_begin(&walk, head.kind == SH_SLOT_ENTRIES ? &dump->telling.zone->lives : NULL,
                          inspect->slot, inspect->seen.file.slot_bytes, head.use);
     walk_take(dump, &walk, &found);
 }
@@ -123,7 +117,7 @@ static void ring_take(struct dump *dump)
         struct sh_inspect_entry found = {
             .kind = SH_SLOT_ENTRIES, .slot = SH_INSPECT_PRIMARY, .lap = inspect->seen.lap - back};
         sh_replog_walk_ring(&walk, &inspect->seen.file, inspect->ring);
-        walk.lives = &dump->zone->lives;
+        walk.lives = &dump->telling.zone->lives;
         walk_take(dump, &walk, &found);
     }
 }
@@ -131,20 +125,21 @@ static void ring_take(struct dump *dump)
 static void pass(struct dump *dump)
 {
     struct sh_inspect *inspect = dump->inspect;
-    for (uint32_t i = 0; i < inspect->seen.file.slots && !dump->err && !dump->is_over; i++) {
-        if (inspect->heads[i].is_seen && inspect->heads[i].zone == dump->zone->seen.id)
+    for (uint32_t i = 0;
+         i < inspect->seen.file.slots && !dump->telling.err && !dump->telling.is_over; i++) {
+        if (inspect->heads[i].is_seen && inspect->heads[i].zone == dump->telling.zone->seen.id)
             slot_take(dump, i);
     }
     ring_take(dump);
 }
 
 /* The chunks that its owner created are the array, if they are near each other. */
-static struct sh_currents_config config_of(const struct dump *dump)
+struct sh_currents_config sh_inspect_currents_config(const struct sh_inspect_telling *telling)
 {
-    const struct sh_inspect_of *zone = dump->zone;
+    const struct sh_inspect_of *zone = telling->zone;
     struct sh_currents_config config = {.base = 1, .rest_max = zone->others};
-    if (dump->chunk) {
-        config.base = dump->chunk;
+    if (telling->chunk) {
+        config.base = telling->chunk;
         config.count = 1;
         config.rest_max = 0;
     } else if (zone->own_last && zone->own_last - zone->own_first < SH_CURRENTS_CHUNKS_MAX) {
@@ -163,19 +158,20 @@ enum shoal_err sh_inspect_dump(struct sh_inspect *inspect, uint64_t zone, uint64
                                void *arg)
 {
     SH_ASSERT(inspect->is_read);
-    struct dump dump = {.inspect = inspect, .chunk = chunk, .each = each, .arg = arg};
-    dump.zone = sh_inspect_of_find(inspect, zone);
-    if (!dump.zone)
+    struct dump dump = {.inspect = inspect, .telling = {.chunk = chunk, .each = each, .arg = arg}};
+    struct sh_inspect_telling *telling = &dump.telling;
+    telling->zone = sh_inspect_of_find(inspect, zone);
+    if (!telling->zone)
         return SHOAL_ENONAME;
-    dump.eon = sh_replog_lives_eon(&dump.zone->lives);
-    const struct sh_currents_config config = config_of(&dump);
-    enum shoal_err err = sh_currents_create(&config, &dump.currents);
+    telling->eon = sh_replog_lives_eon(&telling->zone->lives);
+    const struct sh_currents_config config = sh_inspect_currents_config(telling);
+    enum shoal_err err = sh_currents_create(&config, &telling->currents);
     if (err)
         return err;
     pass(&dump);
-    dump.is_told = true;
-    if (!dump.err)
+    telling->is_told = true;
+    if (!telling->err)
         pass(&dump);
-    sh_currents_destroy(dump.currents);
-    return dump.err;
+    sh_currents_destroy(telling->currents);
+    return telling->err;
 }

@@ -2,6 +2,7 @@
 #ifndef SH_LOG_INSPECT_INT_H
 #define SH_LOG_INSPECT_INT_H
 
+#include "log/currents.h"
 #include "log/inspect.h"
 #include "log/replog_int.h"
 
@@ -50,5 +51,34 @@ const struct sh_inspect_of *sh_inspect_of_find(const struct sh_inspect *inspect,
 /* Whether a start would copy a span of the primary log to slots; of that zone, 0: of any. */
 bool sh_inspect_ring_has(const struct sh_inspect *inspect, const struct sh_span *span,
                          uint64_t zone);
+
+/* --- Which chunks there are (inspect.c) --------------------------------------------------------- */
+
+/* The zone has an entry, or a tuple, of these. */
+void sh_inspect_chunks_note(struct sh_inspect_of *zone, uint64_t first, uint64_t last);
+
+/* --- What is current (inspect_dump.c) ------------------------------------------------------------ */
+
+/* First all versions are learned, then each entry is told. */
+struct sh_inspect_telling {
+    const struct sh_inspect_of *zone;
+    struct sh_currents *currents;
+    uint16_t eon;   /* in which the zone is */
+    uint64_t chunk; /* 0: all */
+    bool (*each)(void *arg, const struct sh_inspect_entry *entry);
+    void *arg;
+    bool is_told; /* entries are, and not only learned */
+    bool is_over; /* `each` has returned false */
+    enum shoal_err err;
+};
+
+/* For the chunks of the zone, which have been noted. */
+struct sh_currents_config sh_inspect_currents_config(const struct sh_inspect_telling *telling);
+/* The chunks have that version, by the version log. */
+void sh_inspect_learn(struct sh_inspect_telling *telling, uint64_t first, uint64_t last,
+                      struct sh_replog_version version, bool is_removal);
+/* Learns the version of the entry that the walk has just read, or tells of the entry; kind, slot and lap have been filled in. */
+void sh_inspect_entry_take(struct sh_inspect_telling *telling, const struct sh_replog_walk *walk,
+                           struct sh_inspect_entry *found);
 
 #endif

@@ -48,6 +48,7 @@ static void on_read(struct sh_disk_op *done)
 {
     struct sh_replog_op *op = done->arg;
     uint8_t *into = done->data;
+    op->log->status.read_errors += done->err != SHOAL_OK;
     if (done->err)
         op->reading->err = done->err;
     else
@@ -398,7 +399,7 @@ static enum shoal_err batch_for(struct sh_replog_zone *zone, size_t stored)
 {
     enum shoal_err err = SHOAL_OK;
     if (zone->filling && !sh_replog_batch_fits(zone->filling, stored))
-        err = sh_replog_batch_ready(zone->filling);
+        err = sh_replog_batch_flush(zone->filling, SH_REPLOG_FLUSH_FULL);
     if (err || zone->filling)
         return err;
     if (!sh_replog_slots_have_room(zone)) {
@@ -520,7 +521,7 @@ static bool leaves_to_cleaner(const struct sh_replog *log)
     return log->room.is_full && sh_blocks_used(log->blocks) > log->config.buffer_bytes / 2;
 }
 
-enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
+static enum shoal_err append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
 {
     struct sh_replog *log = zone->log;
     const struct sh_replog_write *with = write->with;
@@ -565,8 +566,16 @@ enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_rep
     sh_replog_batch_count(zone->filling, !zone->chain_pieces);
     log->status.appended += !zone->chain_pieces;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
-        (void)sh_replog_batch_ready(zone->filling); /* or it goes on being filled */
+        (void)sh_replog_batch_flush(zone->filling,
+                                    SH_REPLOG_FLUSH_LARGE); /* or it goes on being filled */
     return SHOAL_OK;
+}
+
+enum shoal_err sh_replog_append(struct sh_replog_zone *zone, const struct sh_replog_write *write)
+{
+    enum shoal_err err = append(zone, write);
+    zone->log->status.waits += err == SHOAL_EAGAIN;
+    return err;
 }
 
 enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone)
@@ -587,8 +596,17 @@ enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone)
 
 /* --- Steps ------------------------------------------------------------------------------------- */
 
+static unsigned clean_step(struct sh_replog *log)
+{
+    bool was_cleaning = log->clean;
+    unsigned work = sh_replog_clean_step(log);
+    log->status.cleanings += !was_cleaning && log->clean;
+    return work;
+}
+
 unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds)
 {
+    log->status.clean_ns += log->clean && now_ns > log->now_ns ? now_ns - log->now_ns : 0;
     log->now_ns = now_ns;
     if (log->seconds < seconds)
         log->seconds = seconds;
@@ -601,8 +619,9 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     work += sh_replog_slots_write(log);
     work += sh_replog_sync_begin(log);
     work += sh_replog_load_step(log);
-    work += sh_replog_clean_step(log);
+    work += clean_step(log);
     work += sh_replog_scrub_step(log);
+    work += sh_replog_dump_step(log);
     log->has_idled = !work;
     return work;
 }
@@ -628,6 +647,8 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     due = room_due_ns < due ? room_due_ns : due;
     uint64_t scrub_due_ns = sh_replog_scrub_due_ns(log);
     due = scrub_due_ns < due ? scrub_due_ns : due;
+    uint64_t dump_due_ns = sh_replog_dump_due_ns(log);
+    due = dump_due_ns < due ? dump_due_ns : due;
     /* Where the last step could not do what is due, the log waits for the disk, which wakes its owner, or for room. */
     if (due > log->now_ns || !log->has_idled)
         return due;

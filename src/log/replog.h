@@ -79,7 +79,7 @@ struct sh_replog_config {
 };
 
 /* Opens the file, which is created if it is not there. What was in the primary log is written to slots. ECLUSTER: it is another
- * node's or cluster's. EINVAL: buffer_bytes is not enough for three batches and two epochs, or batch_bytes is more than a batch may have. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. seconds: as in sh_replog_step. */
+ * node's or cluster's. EINVAL: buffer_bytes is not enough for three batches and two epochs, or batch_bytes is more than a batch may have; or a file that is new would be of other sizes than are said above. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. seconds: as in sh_replog_step. */
 SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *config,
                                               uint64_t now_ns, uint32_t seconds,
                                               struct sh_replog **log_out);
@@ -245,14 +245,34 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log);
 /* OK, or why the log is out of service. */
 enum shoal_err sh_replog_trouble(const struct sh_replog *log);
 
+/* Why a batch went to a slot. */
+enum sh_replog_flush {
+    SH_REPLOG_FLUSH_LARGE,   /* it had batch_bytes */
+    SH_REPLOG_FLUSH_FULL,    /* the next entry did not fit */
+    SH_REPLOG_FLUSH_BUFFER,  /* half of the buffer was in use */
+    SH_REPLOG_FLUSH_PRIMARY, /* three quarters of the primary log were */
+    SH_REPLOG_FLUSH_OTHER,   /* there is no primary log, a life ended, somebody asked for a dump */
+};
+#define SH_REPLOG_FLUSHES 5
+
 struct sh_replog_status {
     uint64_t buffer_used;                   /* bytes */
     uint64_t appended, appended_bytes;      /* writes, and bytes of their payloads but zeros */
     uint64_t slot_writes, slot_bytes;       /* batches written to slots, with heads and padding */
     uint64_t survivor_bytes, version_bytes; /* of slot_bytes: by the cleaner; of version logs */
+    uint64_t slot_largest;                  /* bytes of the largest batch */
+    uint64_t slot_padding;                  /* of slot_bytes */
+    uint64_t
+        head_bytes; /* of slots' heads, when they are taken and given away; not of slot_bytes */
     uint64_t primary_writes, primary_bytes; /* packs */
+    uint64_t primary_largest, primary_padding;
+    uint64_t flushes[SH_REPLOG_FLUSHES]; /* of writes */
+    uint64_t waits;                      /* EAGAINs of sh_replog_append */
+    uint64_t read_errors;                /* of the disk */
     uint64_t syncs;
     uint64_t slots_cleaned, entries_kept, entries_dropped, marks_dropped; /* by the cleaner */
+    uint64_t cleanings;                  /* of zones: each has loaded what is current in one */
+    uint64_t clean_ns, clean_read_bytes; /* that they have taken */
     uint64_t entries_twice; /* of those that were dropped: as another one is the same */
     uint64_t compactions;   /* of version logs */
     uint64_t
@@ -279,6 +299,48 @@ struct sh_replog_space {
     uint64_t to_come; /* that zones may have beside those that they have */
 };
 void sh_replog_space_get(const struct sh_replog *log, struct sh_replog_space *space_out);
+
+/* --- A scrub that somebody asks for --------------------------------------------------------------- */
+
+enum sh_replog_harm {
+    SH_REPLOG_HARM_DAMAGED,    /* it fails its checksum, and had been on the disk */
+    SH_REPLOG_HARM_HEAD,       /* both copies of the slot's head do */
+    SH_REPLOG_HARM_HALF,       /* a copy of the slot's head does; the other one is enough */
+    SH_REPLOG_HARM_UNREADABLE, /* the disk reports an error */
+};
+
+struct sh_replog_place {
+    enum sh_replog_harm harm;
+    uint8_t kind; /* enum sh_log_slot_kind (slot.h); 0: not known */
+    uint32_t slot;
+    uint64_t offset; /* in the file */
+    uint64_t zone;   /* 0: not known */
+    uint64_t use;    /* of the slot, then */
+    bool is_gone;    /* the slot was given away since: its zone has other replicas */
+};
+#define SH_REPLOG_PLACES_MAX 256 /* that are kept */
+
+/* The last one that was asked for. */
+struct sh_replog_scrub_state {
+    uint64_t number; /* 0: none was */
+    uint64_t zone;   /* 0: all */
+    bool is_running;
+    uint32_t slots, slots_done;
+    uint32_t
+        slots_passed_over; /* that were given away, or of which nothing became durable in time */
+    uint64_t bytes;        /* that were read */
+    uint64_t places;       /* that were found; the first SH_REPLOG_PLACES_MAX are kept */
+};
+
+/* Begins a scrub of the slots that are in use now, of that zone or of all: 0; at so many bytes a second, one at least. It goes before the background's,
+ * and ends one that was asked for before. What is damaged is told as for the background's, and kept. ENONAME: the log has nothing of the zone. EIO: out of
+ * service. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_scrub_begin(struct sh_replog *log, uint64_t zone,
+                                                     uint64_t rate, uint64_t *number_out);
+struct sh_replog_scrub_state sh_replog_scrub_state(const struct sh_replog *log);
+/* Places that the last one has found, in pages, as the tables below. */
+size_t sh_replog_scrub_places(const struct sh_replog *log, uint64_t *cursor_inout,
+                              struct sh_replog_place *places_out, size_t room);
 
 /* --- For people: what is known without reading the disk ------------------------------------------- */
 

@@ -71,7 +71,7 @@ enum shoal_err sh_replog_life_end(struct sh_replog_zone *zone)
     struct sh_replog_batch *filling = zone->filling;
     enum shoal_err err = SHOAL_OK;
     if (filling && filling->chain.bytes > SH_SPAN_HEAD_BYTES) { /* it is of the life that ends */
-        err = sh_replog_batch_ready(filling);
+        err = sh_replog_batch_flush(filling, SH_REPLOG_FLUSH_OTHER);
     } else if (filling) {
         zone->filling = NULL;
         sh_replog_batch_free(filling);

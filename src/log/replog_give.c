@@ -6,6 +6,7 @@ static void on_written(struct sh_disk_op *done)
 {
     struct sh_replog_op *op = done->arg;
     op->giving->in_flight--;
+    op->log->status.head_bytes += done->done_bytes;
     (void)sh_replog_op_end(op);
 }
 

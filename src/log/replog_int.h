@@ -262,6 +262,7 @@ struct sh_replog {
     uint32_t lap_wanted; /* the ring goes on to that one, with nothing if need be */
     struct sh_replog_room room;
     struct sh_replog_scrub *scrub; /* NULL: there is none */
+    struct sh_replog_dump *dump;   /* that goes on; NULL: none does */
     struct sh_replog_status status;
 };
 
@@ -300,6 +301,8 @@ void sh_replog_batch_free(struct sh_replog_batch *batch);
 
 /* The batch that is being filled has got a slot, and is on its way there. ENOSPC: it stays; EAGAIN: until the disk has room. */
 enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch);
+/* The same, which is counted. */
+enum shoal_err sh_replog_batch_flush(struct sh_replog_batch *batch, enum sh_replog_flush why);
 /* The same of one that has no sequence numbers: of versions, or of the cleaner's. */
 enum shoal_err sh_replog_other_ready(struct sh_replog_batch *batch);
 /* Hands operations of those that are ready to the disk, as many as it takes. */
@@ -439,6 +442,7 @@ struct sh_replog_reader {
     unsigned count, read, next; /* slots that are asked for; that is looked at */
     uint8_t *buffers[2];        /* of a slot each */
     bool is_bulk;               /* others are waited for more */
+    bool is_of_dump;            /* else a bulk one is the cleaner's */
     size_t asked;               /* bytes of slot `read` that were asked for */
     struct sh_replog_reading reading[2];
 };
@@ -622,6 +626,16 @@ unsigned sh_replog_scrub_step(struct sh_replog *log);
 uint64_t sh_replog_scrub_due_ns(const struct sh_replog *log);
 /* No operation is in flight. NULL is allowed. */
 void sh_replog_scrub_free(struct sh_replog_scrub *scrub);
+/* How many bytes of a slot of the zone are durable, from its beginning on, with its head: up to the first batch that is on its way. 0: not known, or
+ * nothing is. */
+uint32_t sh_replog_slot_durable(const struct sh_replog_zone *zone, uint32_t slot);
+
+/* --- A dump of a zone (replog_dump.h) ------------------------------------------------------------ */
+
+unsigned sh_replog_dump_step(struct sh_replog *log);
+uint64_t sh_replog_dump_due_ns(const struct sh_replog *log);
+/* No operation is in flight. NULL is allowed. */
+void sh_replog_dump_free(struct sh_replog_dump *dump);
 
 /* --- The primary log (replog_primary.c) -------------------------------------------------------- */
 

@@ -122,12 +122,81 @@ static void test_nothing(void **state)
     assert_int_equal(sh_replog_look(rig.log).slot_bytes, rig.config.slot_bytes);
 }
 
+/* What was written is counted by what it is, and each batch by why it went to its slot. */
+static void test_counts(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    for (unsigned i = 0; i < 3000; i++) /* large batches, which wait for memory now and then */
+        append(0, i % 300, i, 900);
+    rig_sync(&rig, 1);
+    struct sh_replog_status is = status();
+    assert_true(is.flushes[SH_REPLOG_FLUSH_LARGE] + is.flushes[SH_REPLOG_FLUSH_FULL] > 20);
+    uint64_t flushes = 0;
+    for (unsigned i = 0; i < SH_REPLOG_FLUSHES; i++)
+        flushes += is.flushes[i];
+    assert_true(flushes > 0 && flushes <= is.slot_writes);
+    assert_true(is.slot_largest >= is.slot_bytes / is.slot_writes &&
+                is.slot_largest <= rig.config.slot_bytes);
+    assert_true(is.slot_padding < is.slot_writes * SH_BLOCK_BYTES);
+    assert_true(is.head_bytes >= SH_SLOT_HEAD_BYTES * (is.slots - is.slots_free));
+    assert_int_equal(is.head_bytes % SH_SLOT_HEAD_BYTES, 0);
+    assert_int_equal(is.read_errors, 0);
+    /* The cleaner has had its turns. */
+    assert_true(is.slots_cleaned && is.cleanings && is.cleanings <= is.slots_cleaned);
+    assert_true(is.clean_read_bytes >= is.slots_cleaned * rig.config.slot_bytes);
+    assert_true(is.clean_ns > 0);
+    /* Small ones: a pack of its own for each, most of which is padding. */
+    uint64_t before = is.primary_padding, packs = is.primary_writes;
+    for (unsigned i = 0; i < 1500; i++) {
+        append(0, i % 100, i, 40);
+        rig_sync(&rig, 1);
+    }
+    is = status();
+    packs = is.primary_writes - packs;
+    assert_true(packs > 1000);
+    assert_true(is.primary_padding - before > packs * 3500);
+    assert_true(is.primary_largest >= SH_BLOCK_BYTES);
+    assert_true(is.flushes[SH_REPLOG_FLUSH_PRIMARY] > 0);
+}
+
+/* Appends that have to wait are counted. */
+static void test_waits(void **state)
+{
+    (void)state;
+    unsigned waits = 0;
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    assert_int_equal(status().waits, 0);
+    for (unsigned i = 0; i < 4000; i++) {
+        const struct sh_replog_write write = rig_write(&rig, i % 300, i, 4000, 0);
+        enum shoal_err err = sh_replog_append(rig.zones[0].zone, &write);
+        waits += err == SHOAL_EAGAIN;
+        if (err)
+            rig_step(&rig, RIG_MS);
+    }
+    assert_true(waits > 0);
+    assert_int_equal(status().waits, waits);
+    uint64_t number;
+    rig_sync(&rig, 1);
+    cut_of(rig.config.disk)->fails_at =
+        slots_at() + (uint64_t)rig.zones[0].zone->slots.first * rig.config.slot_bytes + 100;
+    assert_int_equal(sh_replog_scrub_begin(rig.log, 0, UINT64_C(1) << 30, &number), SHOAL_OK);
+    for (unsigned i = 0; !status().read_errors; i++) {
+        assert_true(i < 100000);
+        rig_step(&rig, RIG_MS);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_pages, setup, teardown),
         cmocka_unit_test_setup_teardown(test_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_counts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_waits, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

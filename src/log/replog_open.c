@@ -57,6 +57,8 @@ static enum shoal_err file_format(struct sh_replog *log)
                                      .slot_bytes = config->slot_bytes,
                                      .slots = config->slots,
                                      .primary_blocks = config->primary_blocks};
+    if (!sh_log_file_is_sound(&log->head))
+        return SHOAL_EINVAL;
     uint64_t end = sh_log_slot_at(&log->head, 0);
     enum shoal_err err = SHOAL_OK;
     memset(log->pack, 0, SH_REPLOG_PACK_BYTES);
@@ -538,6 +540,7 @@ void sh_replog_close(struct sh_replog *log)
     sh_replog_clean_free(log->clean);
     sh_replog_drops_free(log);
     sh_replog_scrub_free(log->scrub);
+    sh_replog_dump_free(log->dump);
     batches_free(log);
     zones_free(log);
     if (log->is_open)

@@ -146,6 +146,8 @@ static void on_packed(struct sh_disk_op *done)
         return;
     log->status.primary_writes++;
     log->status.primary_bytes += done->size;
+    if (log->status.primary_largest < done->size)
+        log->status.primary_largest = done->size;
     packs_note(log);
     for (unsigned i = 0; i < log->in_pack_count; i++) {
         struct sh_replog_zone *zone = log->in_pack[i].zone;
@@ -222,13 +224,14 @@ static size_t pack_fill(struct sh_replog *log, size_t room)
     for (; batch; batch = next) {
         next = batch->links[SH_REPLOG_BY_AGE].next;
         bool is_large = batch->chain.bytes >= log->config.batch_bytes;
-        if (is_large && !sh_replog_batch_ready(batch))
+        if (is_large && !sh_replog_batch_flush(batch, SH_REPLOG_FLUSH_LARGE))
             continue;
         if (!pack_add(log, batch, &size, room) && room - size < SH_SPAN_HEAD_BYTES)
             break;
     }
     size_t padded = (size + SH_BLOCK_BYTES - 1) / SH_BLOCK_BYTES * SH_BLOCK_BYTES;
     memset(log->pack + size, 0, padded - size);
+    log->status.primary_padding += padded - size;
     return padded;
 }
 
@@ -277,7 +280,7 @@ static unsigned fresh_to_slots(struct sh_replog *log)
     struct sh_replog_batch *batch = log->fresh.first, *next;
     for (; batch && sh_replog_slots_have_time(log); batch = next) {
         next = batch->links[SH_REPLOG_BY_AGE].next;
-        work += !sh_replog_batch_ready(batch);
+        work += !sh_replog_batch_flush(batch, SH_REPLOG_FLUSH_OTHER);
     }
     return work;
 }
@@ -319,9 +322,14 @@ bool sh_replog_primary_mark(struct sh_replog *log, const struct sh_span *span, u
 
 /* --- Room -------------------------------------------------------------------------------------- */
 
+static bool is_buffer_short(const struct sh_replog *log)
+{
+    return sh_blocks_used(log->blocks) > log->config.buffer_bytes / 2;
+}
+
 static bool is_short(const struct sh_replog *log)
 {
-    return sh_blocks_used(log->blocks) > log->config.buffer_bytes / 2 ||
+    return is_buffer_short(log) ||
            (log->head.primary_blocks && blocks_free(log) < log->head.primary_blocks / 4);
 }
 
@@ -341,7 +349,9 @@ unsigned sh_replog_relieve(struct sh_replog *log)
         struct sh_replog_batch *batch = filling_oldest(&log->primary);
         if (!batch)
             batch = filling_oldest(&log->fresh);
-        if (!batch || sh_replog_batch_ready(batch))
+        enum sh_replog_flush why =
+            is_buffer_short(log) ? SH_REPLOG_FLUSH_BUFFER : SH_REPLOG_FLUSH_PRIMARY;
+        if (!batch || sh_replog_batch_flush(batch, why))
             break;
         work++;
     }

@@ -55,6 +55,7 @@ unsigned sh_replog_reader_step(struct sh_replog_reader *reader)
                                    &reader->reading[which]))
             break;
         work++;
+        log->status.clean_read_bytes += reader->is_bulk && !reader->is_of_dump ? size : 0;
         reader->asked += size;
         if (reader->asked < slot_bytes)
             continue;

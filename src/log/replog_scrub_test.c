@@ -276,6 +276,161 @@ static void test_torn_head(void **state)
         assert_int_equal(rig_load(&rig, i).err, SHOAL_OK);
 }
 
+/* --- A scrub that is asked for ------------------------------------------------------------------ */
+
+/* Asks for a scrub, of all zones or of one. */
+static void ask(uint64_t zone)
+{
+    uint64_t before = sh_replog_scrub_state(rig.log).number, number;
+    assert_int_equal(sh_replog_scrub_begin(rig.log, zone, RATE, &number), SHOAL_OK);
+    assert_int_equal(number, before + 1);
+}
+
+static struct sh_replog_scrub_state asked_end(void)
+{
+    for (unsigned i = 0; sh_replog_scrub_state(rig.log).is_running; i++) {
+        assert_true(i < 100000);
+        rig_step(&rig, RIG_MS);
+    }
+    return sh_replog_scrub_state(rig.log);
+}
+
+/* The places that were found, a few at a time. */
+static size_t places(struct sh_replog_place *places_out, size_t room)
+{
+    uint64_t cursor = 0;
+    size_t count = 0;
+    do {
+        assert_true(count + 2 <= room);
+        count += sh_replog_scrub_places(rig.log, &cursor, places_out + count, 2);
+    } while (cursor);
+    return count;
+}
+
+/* All places are found, of slots of which damage was told before, too; and nothing is told twice. The background's scrub reads next to nothing. */
+static void test_asked(void **state)
+{
+    (void)state;
+    struct sh_replog_place found[16];
+    begin(1);
+    write_some(1500);
+    uint32_t slot = slot_of(1, SH_SLOT_ENTRIES), half = slot_of(0, SH_SLOT_ENTRIES);
+    ask(0);
+    struct sh_replog_scrub_state seen = asked_end();
+    assert_true(seen.slots > 3 && seen.slots_done == seen.slots && !seen.slots_passed_over);
+    assert_true(seen.bytes > (uint64_t)seen.slots * 4096);
+    assert_int_equal(seen.places, 0);
+    assert_int_equal(places(found, 16), 0);
+    flip(at_of(slot, 5000));
+    flip(at_of(slot, rig.log->slots.slots[slot].filled - 8192));
+    flip(at_of(half, 20));
+    for (unsigned again = 0; again < 2; again++) {
+        ask(0);
+        seen = asked_end();
+        assert_int_equal(seen.places, 3);
+        assert_int_equal(places(found, 16), 3);
+        unsigned damaged = 0;
+        for (unsigned i = 0; i < 3; i++) {
+            bool is_half = found[i].slot == half;
+            damaged += !is_half;
+            assert_int_equal(found[i].harm, is_half ? SH_REPLOG_HARM_HALF : SH_REPLOG_HARM_DAMAGED);
+            assert_true(is_half || found[i].slot == slot);
+            assert_int_equal(found[i].zone, rig_zone_id(is_half ? 0 : 1));
+            assert_int_equal(found[i].kind, SH_SLOT_ENTRIES);
+            assert_false(found[i].is_gone);
+            assert_true(found[i].offset >= at_of(found[i].slot, 0) &&
+                        found[i].offset < at_of(found[i].slot + 1, 0));
+        }
+        assert_int_equal(damaged, 2);
+        assert_int_equal(told.times, 1);
+        assert_int_equal(status().damaged, 1);
+    }
+}
+
+/* Of one zone only its slots are read; a zone that is not there is refused, and another scrub ends the one before. Without a scrub in the
+ * background nothing more is read then. */
+static void test_asked_of_a_zone(void **state)
+{
+    (void)state;
+    uint64_t number;
+    struct sh_replog_place found[16];
+    begin(0);
+    write_some(1500);
+    assert_int_equal(sh_replog_scrub_state(rig.log).number, 0);
+    flip(at_of(slot_of(1, SH_SLOT_ENTRIES), 5000));
+    flip(at_of(slot_of(2, SH_SLOT_ENTRIES), 5000));
+    assert_int_equal(sh_replog_scrub_begin(rig.log, rig_zone_id(7), RATE, &number), SHOAL_ENONAME);
+    ask(0);
+    rig_step(&rig, RIG_MS);
+    ask(rig_zone_id(2));
+    struct sh_replog_scrub_state seen = asked_end();
+    assert_int_equal(seen.zone, rig_zone_id(2));
+    assert_int_equal(seen.slots, rig.zones[2].zone->slots.count);
+    assert_int_equal(places(found, 16), 1);
+    assert_int_equal(found[0].zone, rig_zone_id(2));
+    assert_int_equal(status().scrub_passes, 0);
+    uint64_t bytes = status().scrub_bytes;
+    for (unsigned i = 0; i < 100; i++)
+        rig_step(&rig, 100 * RIG_MS);
+    assert_int_equal(status().scrub_bytes, bytes);
+}
+
+/* While zones are written to: what is durable is read, and nothing is found. A slot that was given away since is said to be gone. */
+static void test_asked_while_written(void **state)
+{
+    (void)state;
+    struct sh_replog_place found[16];
+    unsigned passes_over = 0;
+    begin(0);
+    write_some(1500);
+    for (unsigned i = 0; i < 6000; i++) {
+        if (!sh_replog_scrub_state(rig.log).is_running) {
+            passes_over += i > 0;
+            ask(i % 2 ? rig_zone_id(i % ZONES_USED) : 0);
+        }
+        append(i % ZONES_USED, i % 300, i, 20 + i % 900);
+        rig_step(&rig, RIG_MS / 2);
+    }
+    assert_true(passes_over > 3);
+    assert_int_equal(asked_end().places, 0);
+    assert_int_equal(told.times, 0);
+    rig_sync(&rig, ZONES_USED);
+    uint32_t slot = slot_of(1, SH_SLOT_ENTRIES);
+    flip(at_of(slot, 5000));
+    ask(rig_zone_id(1));
+    assert_true(asked_end().places > 0);
+    assert_true(places(found, 16) > 0 && !found[0].is_gone);
+    rig.log->slots.slots[slot].use++; /* as another use of it has */
+    assert_true(places(found, 16) > 0 && found[0].is_gone);
+    rig.log->slots.slots[slot].use--;
+}
+
+/* A slot to which something is on its way is read up to that. */
+static void test_asked_of_what_is_durable(void **state)
+{
+    (void)state;
+    begin(0);
+    write_some(1500);
+    uint32_t slot = slot_of(1, SH_SLOT_ENTRIES);
+    uint32_t filled = rig.log->slots.slots[slot].filled;
+    assert_int_equal(sh_replog_slot_durable(rig.zones[1].zone, slot), filled);
+    rig.log->slots.slots[slot].pending++; /* of somebody else than the zone's writes */
+    assert_int_equal(sh_replog_slot_durable(rig.zones[1].zone, slot), 0);
+    ask(rig_zone_id(1));
+    struct sh_replog_scrub_state seen = asked_end();
+    assert_int_equal(seen.slots_passed_over, 1);
+    assert_int_equal(seen.slots_done, seen.slots);
+    rig.log->slots.slots[slot].pending--;
+    /* The zone's last batch goes to a slot that has something, and is not durable there at once. */
+    append(1, 1, 1, 600);
+    assert_int_equal(sh_replog_batch_ready(rig.zones[1].zone->filling), SHOAL_OK);
+    slot = rig.zones[1].zone->newest->slot;
+    uint32_t durable = sh_replog_slot_durable(rig.zones[1].zone, slot);
+    assert_true(durable < rig.log->slots.slots[slot].filled);
+    assert_true(!durable || at_of(slot, durable) == rig.zones[1].zone->newest->offset);
+    rig_sync(&rig, ZONES_USED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +442,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rate, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_head, setup, teardown),
         cmocka_unit_test_setup_teardown(test_torn_head, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_asked, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_asked_of_a_zone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_asked_while_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_asked_of_what_is_durable, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,6 +157,14 @@ enum shoal_err sh_replog_batch_ready(struct sh_replog_batch *batch)
     return SHOAL_OK;
 }
 
+enum shoal_err sh_replog_batch_flush(struct sh_replog_batch *batch, enum sh_replog_flush why)
+{
+    struct sh_replog *log = batch->zone->log;
+    enum shoal_err err = sh_replog_batch_ready(batch);
+    log->status.flushes[why] += !err;
+    return err;
+}
+
 enum shoal_err sh_replog_other_ready(struct sh_replog_batch *batch)
 {
     SH_ASSERT(batch->done && batch != batch->zone->filling);
@@ -190,6 +198,11 @@ static void written_count(struct sh_replog_status *status, const struct sh_replo
     uint32_t bytes = padded(batch->chain.bytes);
     status->slot_writes++;
     status->slot_bytes += bytes;
+    status->slot_padding += bytes - batch->chain.bytes;
+    if (status->slot_largest < bytes)
+        status->slot_largest = bytes;
+    if (batch->slot_head)
+        status->head_bytes += SH_SLOT_HEAD_BYTES;
     if (batch->kind == SH_SLOT_SURVIVORS)
         status->survivor_bytes += bytes;
     if (batch->kind == SH_SLOT_VERSIONS)

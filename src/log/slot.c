@@ -28,7 +28,7 @@ static bool is_zero(const uint8_t *at, size_t size)
     return true;
 }
 
-static bool is_sound(const struct sh_log_file *file)
+bool sh_log_file_is_sound(const struct sh_log_file *file)
 {
     return file->slot_bytes >= SH_LOG_SLOT_BYTES_MIN && file->slot_bytes <= SH_LOG_SLOT_BYTES_MAX &&
            file->slot_bytes % SH_SLOT_HEAD_BYTES == 0 && file->slots > 0 &&
@@ -38,7 +38,7 @@ static bool is_sound(const struct sh_log_file *file)
 
 void sh_log_file_put(const struct sh_log_file *file, uint8_t into[SH_SLOT_HEAD_BYTES])
 {
-    SH_ASSERT(is_sound(file));
+    SH_ASSERT(sh_log_file_is_sound(file));
     memset(into, 0, SH_SLOT_HEAD_BYTES);
     sh_store64(into + 8, file->cluster);
     sh_store16(into + 16, file->node);
@@ -64,7 +64,7 @@ enum shoal_err sh_log_file_get(const uint8_t from[SH_SLOT_HEAD_BYTES], struct sh
                                .slot_bytes = sh_load32(from + 20),
                                .slots = sh_load32(from + 24),
                                .primary_blocks = sh_load32(from + 28)};
-    if (!is_sound(&file))
+    if (!sh_log_file_is_sound(&file))
         return SHOAL_ECORRUPT;
     *file_out = file;
     return SHOAL_OK;

@@ -57,6 +57,9 @@ struct sh_log_slot_head {
         flush_least; /* of versions: a flush with a lower number is what is left of a former use */
 };
 
+/* Whether it is within the bounds above. */
+bool sh_log_file_is_sound(const struct sh_log_file *file);
+
 /* Writes the whole block. */
 void sh_log_file_put(const struct sh_log_file *file, uint8_t into[SH_SLOT_HEAD_BYTES]);
 

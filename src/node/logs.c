@@ -32,9 +32,10 @@ struct sh_logs {
     struct sh_replog *log; /* NULL: it is not open yet */
     struct sh_completion *completed;
     size_t completed_count, completed_room;
-    struct sh_view view;  /* the last one */
-    shoal_nid nid;        /* whose log it is */
-    struct sh_write last; /* all that was written before the end */
+    struct sh_view view;      /* the last one */
+    shoal_nid nid;            /* whose log it is */
+    struct sh_logs_dump dump; /* that somebody reads */
+    struct sh_write last;     /* all that was written before the end */
     _Atomic bool is_synced;
 };
 
@@ -230,10 +231,12 @@ static void on_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence
         sh_backup_durable(logs->backup, zone, sequence);
 }
 
-/* A replica is reported as lost by the keeper, and its owner makes another one. */
+/* The keeper reports the replica as lost, and its owner makes another one. */
 static void on_damaged(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
 {
-    (void)arg;
+    struct sh_logs *logs = arg;
+    if (logs->keeper)
+        sh_keeper_damaged(logs->keeper, zone);
     SH_ERROR("node", "a segment of the log is damaged: see `shoal log verify`",
              SH_U64("zone", zone ? sh_replog_zone_id(zone) : 0), SH_U64("segment", slot),
              SH_U64("offset", offset));
@@ -369,6 +372,7 @@ void sh_logs_close(struct sh_logs *logs)
 {
     if (!logs)
         return;
+    sh_logs_dump_end(&logs->dump);
     sh_replog_close(logs->log);
     free(logs->completed);
     sh_view_destroy(&logs->view);
@@ -406,6 +410,7 @@ static unsigned run(void *arg)
     uint32_t seconds = seconds_now(clock);
     if (!logs->log)
         return 0;
+    sh_logs_dump_step(&logs->dump, now_ns);
     unsigned work = sh_backup_step(logs->backup, now_ns, seconds);
     if (!sh_logs_is_self(logs)) /* else the backup has */
         work += sh_replog_step(logs->log, now_ns, seconds);
@@ -419,8 +424,11 @@ static uint64_t due_ns(void *arg)
         return SH_NEVER;
     uint64_t due = sh_backup_due_ns(logs->backup), log_due = sh_replog_due_ns(logs->log);
     uint64_t keeper_due = logs->keeper ? sh_keeper_due_ns(logs->keeper) : SH_NEVER;
+    uint64_t dump_due = sh_logs_dump_due_ns(&logs->dump);
     if (log_due < due)
         due = log_due;
+    if (dump_due < due)
+        due = dump_due;
     return keeper_due < due ? keeper_due : due;
 }
 
@@ -460,6 +468,7 @@ bool sh_logs_is_synced(struct sh_logs *logs)
 struct sh_logs_told sh_logs_told(struct sh_logs *logs)
 {
     if (!logs || !logs->log)
-        return (struct sh_logs_told){NULL, NULL, NULL};
-    return (struct sh_logs_told){.log = logs->log, .backup = logs->backup, .keeper = logs->keeper};
+        return (struct sh_logs_told){.log = NULL};
+    return (struct sh_logs_told){
+        .log = logs->log, .backup = logs->backup, .keeper = logs->keeper, .dump = &logs->dump};
 }

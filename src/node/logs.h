@@ -77,7 +77,7 @@ bool sh_logs_is_self(const struct sh_logs *logs);
 void sh_logs_sync_begin(struct sh_logs *logs);
 bool sh_logs_is_synced(struct sh_logs *logs);
 
-/* The sources of an answer to LOG_TABLE (logs_told.h): all NULL while the log is not open. logs may be NULL. */
+/* The sources of an answer to LOG_TABLE, LOG_SCRUB and LOG_DUMP (logs_told.h): all NULL while the log is not open. logs may be NULL. */
 struct sh_logs_told sh_logs_told(struct sh_logs *logs);
 
 #endif

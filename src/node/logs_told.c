@@ -11,6 +11,9 @@
 #define KEPT_ZONES_EACH 128u
 #define SLOTS_EACH 512u
 
+#define SCRUB_RATE (UINT64_C(64) << 20) /* bytes a second, where nobody says */
+#define SCRUB_RATE_MAX (UINT64_C(1) << 30)
+
 static void column(struct sh_log_table *table, const char *name)
 {
     SH_ASSERT(table->columns < SH_LOG_COLUMNS_MAX && strlen(name) < SH_LOG_NAME_MAX);
@@ -40,7 +43,7 @@ static void metric(struct sh_log_table *table, const char *name, uint64_t value)
     column(table, name);
 }
 
-static void log_metrics(const struct sh_replog *log, struct sh_log_table *table)
+static void log_write_metrics(const struct sh_replog *log, struct sh_log_table *table)
 {
     struct sh_replog_status status;
     struct sh_replog_space space;
@@ -66,7 +69,28 @@ static void log_metrics(const struct sh_replog *log, struct sh_log_table *table)
     metric(table, "log_version_write_bytes", status.version_bytes);
     metric(table, "log_primary_writes", status.primary_writes);
     metric(table, "log_primary_write_bytes", status.primary_bytes);
+    metric(table, "log_slot_write_largest_bytes", status.slot_largest);
+    metric(table, "log_slot_padding_bytes", status.slot_padding);
+    metric(table, "log_head_write_bytes", status.head_bytes);
+    metric(table, "log_primary_write_largest_bytes", status.primary_largest);
+    metric(table, "log_primary_padding_bytes", status.primary_padding);
+    metric(table, "log_flushes_large", status.flushes[SH_REPLOG_FLUSH_LARGE]);
+    metric(table, "log_flushes_full", status.flushes[SH_REPLOG_FLUSH_FULL]);
+    metric(table, "log_flushes_buffer", status.flushes[SH_REPLOG_FLUSH_BUFFER]);
+    metric(table, "log_flushes_primary", status.flushes[SH_REPLOG_FLUSH_PRIMARY]);
+    metric(table, "log_flushes_other", status.flushes[SH_REPLOG_FLUSH_OTHER]);
+    metric(table, "log_append_waits", status.waits);
+    metric(table, "log_read_errors", status.read_errors);
+}
+
+static void log_state_metrics(const struct sh_replog *log, struct sh_log_table *table)
+{
+    struct sh_replog_status status;
+    sh_replog_status_get(log, &status);
     metric(table, "log_syncs", status.syncs);
+    metric(table, "log_cleanings", status.cleanings);
+    metric(table, "log_clean_ns", status.clean_ns);
+    metric(table, "log_clean_read_bytes", status.clean_read_bytes);
     metric(table, "log_slots_cleaned", status.slots_cleaned);
     metric(table, "log_entries_kept", status.entries_kept);
     metric(table, "log_entries_dropped", status.entries_dropped);
@@ -105,6 +129,16 @@ static void own_metrics(struct sh_backup *backup, struct sh_log_table *table)
     metric(table, "own_messages", status.messages);
     metric(table, "own_message_bytes", status.message_bytes);
     metric(table, "own_trouble", status.trouble);
+    metric(table, "own_streams", status.streams);
+    metric(table, "own_streams_waiting", status.streams_waiting);
+    metric(table, "own_pending_bytes", status.pending_bytes);
+    metric(table, "own_waiting_bytes", status.waiting_bytes);
+    metric(table, "own_in_flight_bytes", status.flying_bytes);
+    metric(table, "own_credit_bytes", status.credit_bytes);
+    metric(table, "own_resent_bytes", status.again_bytes);
+    metric(table, "own_acks", status.acks);
+    metric(table, "own_ack_ns", status.ack_ns);
+    metric(table, "own_ack_longest_ns", status.ack_longest_ns);
 }
 
 static void kept_metrics(const struct sh_keeper *keeper, struct sh_log_table *table)
@@ -129,7 +163,8 @@ static void kept_metrics(const struct sh_keeper *keeper, struct sh_log_table *ta
 
 static void tell_metrics(const struct sh_logs_told *told, struct sh_log_table *table)
 {
-    log_metrics(told->log, table);
+    log_write_metrics(told->log, table);
+    log_state_metrics(told->log, table);
     own_metrics(told->backup, table);
     kept_metrics(told->keeper, table);
     table->rows = 1;
@@ -237,6 +272,55 @@ static void tell_slots(const struct sh_logs_told *told, uint64_t cursor, struct 
     table->next = cursor;
 }
 
+/* --- What was asked for -------------------------------------------------------------------------- */
+
+_Static_assert(SH_REPLOG_HARM_DAMAGED == 0 && SH_REPLOG_HARM_HEAD == 1 &&
+                   SH_REPLOG_HARM_HALF == 2 && SH_REPLOG_HARM_UNREADABLE == 3,
+               "harms have the numbers that clients know");
+
+static void tell_scrub(const struct sh_logs_told *told, struct sh_log_table *table)
+{
+    const struct sh_replog_scrub_state state = sh_replog_scrub_state(told->log);
+    metric(table, "number", state.number);
+    metric(table, "zone", state.zone);
+    metric(table, "running", state.is_running);
+    metric(table, "slots", state.slots);
+    metric(table, "slots_done", state.slots_done);
+    metric(table, "slots_passed_over", state.slots_passed_over);
+    metric(table, "bytes", state.bytes);
+    metric(table, "places", state.places);
+    table->rows = 1;
+}
+
+static void tell_places(const struct sh_logs_told *told, uint64_t cursor,
+                        struct sh_log_table *table)
+{
+    static const char *const names[] = {"harm", "kind", "slot", "offset", "zone", "gone"};
+    struct sh_replog_place places[SH_REPLOG_PLACES_MAX];
+    size_t count = sh_replog_scrub_places(told->log, &cursor, places, SH_REPLOG_PLACES_MAX);
+    columns(table, names, sizeof names / sizeof names[0]);
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t values[] = {places[i].harm,   places[i].kind, places[i].slot,
+                                   places[i].offset, places[i].zone, places[i].is_gone};
+        SH_ASSERT(table->columns == sizeof values / sizeof values[0]);
+        row(table, values);
+    }
+    table->next = cursor;
+}
+
+static void tell_dump(const struct sh_logs_dump *dump, struct sh_log_table *table)
+{
+    metric(table, "number", dump->number);
+    metric(table, "zone", dump->zone);
+    metric(table, "over", dump->is_over);
+    metric(table, "err", dump->err);
+    metric(table, "slots", dump->dumped.slots);
+    metric(table, "slots_gone", dump->dumped.slots_gone);
+    metric(table, "slots_unreadable", dump->dumped.slots_unreadable);
+    metric(table, "end", dump->dumped.end);
+    table->rows = 1;
+}
+
 /* --- The answer -------------------------------------------------------------------------------- */
 
 static void tell(const struct sh_logs_told *told, uint8_t kind, uint64_t cursor,
@@ -258,7 +342,31 @@ static void tell(const struct sh_logs_told *told, uint8_t kind, uint64_t cursor,
     case SH_LOG_TABLE_SLOTS:
         tell_slots(told, cursor, table);
         break;
+    case SH_LOG_TABLE_SCRUB:
+        tell_scrub(told, table);
+        break;
+    case SH_LOG_TABLE_PLACES:
+        tell_places(told, cursor, table);
+        break;
+    case SH_LOG_TABLE_DUMP:
+        tell_dump(told->dump, table);
+        break;
     }
+}
+
+static void refuse(struct sh_msg_in *in, const struct sh_logs_told *told, enum shoal_err err)
+{
+    const char *text = NULL;
+    if (err == SHOAL_ENONAME)
+        text = told->log ? "the log has nothing of that zone"
+                         : "the node has no log (option replicas)";
+    else if (err == SHOAL_EBUSY)
+        text = "somebody reads a dump there: one at a time";
+    else if (err == SHOAL_EFULL)
+        text = "the zone has more chunks than a dump has memory for";
+    else if (err == SHOAL_ECANCELED)
+        text = "nobody has asked for the next page for ten seconds, or another dump has begun";
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, err, text);
 }
 
 void sh_logs_table_answer(const struct sh_logs_told *told, struct sh_msg_in *in)
@@ -274,8 +382,7 @@ void sh_logs_table_answer(const struct sh_logs_told *told, struct sh_msg_in *in)
     else if (!(table = malloc(sizeof *table)))
         err = SHOAL_ENOMEM;
     if (err) {
-        sh_msg_reply_error(in->msg, in->reply_to, in->type, err,
-                           err == SHOAL_ENONAME ? "the node has no log (option replicas)" : NULL);
+        refuse(in, told, err);
         return;
     }
     struct sh_out out;
@@ -286,4 +393,58 @@ void sh_logs_table_answer(const struct sh_logs_told *told, struct sh_msg_in *in)
         sh_msg_end(in->msg, &out);
     }
     free(table);
+}
+
+void sh_logs_scrub_answer(const struct sh_logs_told *told, struct sh_msg_in *in)
+{
+    uint64_t zone = sh_get64(&in->payload), rate = sh_get64(&in->payload), number = 0;
+    enum shoal_err err = SHOAL_OK;
+    struct sh_out out;
+    if (!sh_reader_done(&in->payload) || rate > SCRUB_RATE_MAX)
+        err = SHOAL_EPROTO;
+    else if (!told->log)
+        err = SHOAL_ENONAME;
+    else
+        err = sh_replog_scrub_begin(told->log, zone, rate ? rate : SCRUB_RATE, &number);
+    if (err) {
+        refuse(in, told, err);
+        return;
+    }
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, sizeof number, &out) != SHOAL_OK)
+        return;
+    sh_put64(&out.w, number);
+    sh_msg_end(in->msg, &out);
+}
+
+void sh_logs_dump_answer(const struct sh_logs_told *told, uint64_t now_ns, struct sh_msg_in *in)
+{
+    struct sh_log_dump_ask ask;
+    const struct sh_log_table *page = NULL;
+    struct sh_out out;
+    enum shoal_err err = SHOAL_OK;
+    if (!sh_log_dump_ask_get(&in->payload, &ask))
+        err = SHOAL_EPROTO;
+    else if (!told->log)
+        err = SHOAL_ENONAME;
+    else if (!ask.dump)
+        err = sh_logs_dump_begin(told->dump, told->log, ask.zone, ask.chunk, now_ns);
+    else
+        err = sh_logs_dump_page(told->dump, ask.dump, ask.page, now_ns, &page);
+    if (err) {
+        refuse(in, told, err);
+        return;
+    }
+    /* A page that is not filled yet is to be asked for again. */
+    size_t bytes = page ? sh_log_table_bytes(page) : 8 + 2 + 4;
+    if (sh_msg_reply(in->msg, in->reply_to, in->type, 8 + bytes, &out) != SHOAL_OK)
+        return;
+    sh_put64(&out.w, told->dump->number);
+    if (page) {
+        sh_log_table_put(&out.w, page);
+    } else {
+        sh_put64(&out.w, ask.page);
+        sh_put16(&out.w, 0);
+        sh_put32(&out.w, 0);
+    }
+    sh_msg_end(in->msg, &out);
 }

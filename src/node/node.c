@@ -161,6 +161,20 @@ static void on_log_table(void *arg, struct sh_msg_in *in)
     sh_logs_table_answer(&told, in);
 }
 
+static void on_log_scrub(void *arg, struct sh_msg_in *in)
+{
+    struct sh_node_run *node = arg;
+    const struct sh_logs_told told = sh_logs_told(node->logs);
+    sh_logs_scrub_answer(&told, in);
+}
+
+static void on_log_dump(void *arg, struct sh_msg_in *in)
+{
+    struct sh_node_run *node = arg;
+    const struct sh_logs_told told = sh_logs_told(node->logs);
+    sh_logs_dump_answer(&told, sh_now(&node->env.clock), in);
+}
+
 /* --- Making it ----------------------------------------------------------------------------- */
 
 static enum shoal_err open_wire(struct sh_node_run *node, char *detail)
@@ -243,6 +257,8 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
     sh_msg_handler_set(node->msg, SH_NODE_LOG_LEVELS, SH_MSG_INLINE, on_log_levels, node);
     sh_msg_handler_set(node->msg, SH_NODE_STEPS, SH_MSG_INLINE, on_steps, node);
     sh_msg_handler_set(node->msg, SH_NODE_LOG_TABLE, SH_MSG_INLINE, on_log_table, node);
+    sh_msg_handler_set(node->msg, SH_NODE_LOG_SCRUB, SH_MSG_INLINE, on_log_scrub, node);
+    sh_msg_handler_set(node->msg, SH_NODE_LOG_DUMP, SH_MSG_INLINE, on_log_dump, node);
     if (!is_superpeer(options))
         sh_msg_handler_set(node->msg, SH_NODE_PROMOTE, SH_MSG_INLINE, sh_node_on_promote, node);
     return err;

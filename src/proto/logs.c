@@ -78,3 +78,33 @@ bool sh_log_table_get(struct sh_reader *r, struct sh_log_table *table_out)
     table_out->rows = rows;
     return sh_reader_done(r);
 }
+
+void sh_log_dump_ask_put(struct sh_writer *w, const struct sh_log_dump_ask *ask)
+{
+    sh_put64(w, ask->dump);
+    sh_put64(w, ask->zone);
+    sh_put64(w, ask->chunk);
+    sh_put32(w, ask->page);
+}
+
+bool sh_log_dump_ask_get(struct sh_reader *r, struct sh_log_dump_ask *ask_out)
+{
+    struct sh_log_dump_ask ask;
+    ask.dump = sh_get64(r);
+    ask.zone = sh_get64(r);
+    ask.chunk = sh_get64(r);
+    ask.page = sh_get32(r);
+    if (!sh_reader_done(r) || !ask.page || (!ask.dump && ask.page != 1))
+        return false;
+    *ask_out = ask;
+    return true;
+}
+
+bool sh_log_dump_get(struct sh_reader *r, uint64_t *dump_out, struct sh_log_table *table_out)
+{
+    uint64_t dump = sh_get64(r);
+    if (!sh_reader_ok(r) || !dump || !sh_log_table_get(r, table_out))
+        return false;
+    *dump_out = dump;
+    return true;
+}

@@ -34,11 +34,7 @@ class Log(harness.Case):
 
     def flip(self, folder, offset, name="replicas.log"):
         """Flips a bit of the file, for good."""
-        with open(folder / name, "r+b") as file:
-            file.seek(offset)
-            byte = file.read(1)[0]
-            file.seek(offset)
-            file.write(bytes([byte ^ 4]))
+        flip(folder / name, offset)
         self.before = (folder / name).read_bytes()
 
     def test_info(self):
@@ -144,7 +140,8 @@ class Log(harness.Case):
         self.log("info", folder, "--file", "zones.log")
         self.refused("shoal", "log", "info", folder, "--file", "../zones.log", status=harness.USAGE,
                      says="not the name of a file")
-        self.refused("shoal", "log", "verify", "64", status=harness.USAGE, says="a number names a node")
+        self.refused("shoal", "log", "verify", folder, "--rate", "1MiB", status=harness.USAGE,
+                     says="--rate is for a node")
         self.refused("shoal", "log", "dump", folder, status=harness.USAGE, says="it needs --zone")
         self.refused("shoal", "log", "dump", folder, "--zone", "x", status=harness.USAGE,
                      says="is no zone")
@@ -189,14 +186,14 @@ class OfNode(harness.Case):
              "--log-segment-bytes", "512KiB")
     SIZE = 2000
 
-    def begin(self):
-        """A superpeer, and two peers that back each other up."""
+    def begin(self, peers=2):
+        """A superpeer, and peers that back each other up."""
         self.superpeer_node = harness.Node(self, "superpeer", "--roles", "superpeer", "--data-dir",
                                            self.folder / "superpeer").wait_ready()
         self.peers = [
             harness.Node(self, f"peer{i}", "--superpeers", self.superpeer_node.address, "--data-dir",
                          self.folder / f"peer{i}", "--replicas", "1", "--replicas-at", "peers",
-                         *self.SMALL).wait_ready() for i in range(2)]
+                         *self.SMALL).wait_ready() for i in range(peers)]
         return [peer.nid for peer in self.peers]
 
     def info(self, nid):
@@ -237,10 +234,19 @@ class OfNode(harness.Case):
             self.assertGreaterEqual(kept["metrics"][name] - before[name], least, name)
         self.assertGreaterEqual(kept["derived"]["amplification"], 1)
         self.assertGreater(kept["derived"]["primary_write_mean_bytes"], 0)
+        self.assertGreaterEqual(kept["metrics"]["log_primary_write_largest_bytes"],
+                                kept["derived"]["primary_write_mean_bytes"])
+        self.assertGreater(kept["metrics"]["log_primary_padding_bytes"], 0)
+        self.assertGreaterEqual(own["metrics"]["own_acks"], 1)
+        self.assertGreater(own["derived"]["own_ack_mean_ns"], 0)
+        self.assertGreaterEqual(own["metrics"]["own_ack_longest_ns"], own["derived"]["own_ack_mean_ns"])
+        self.assertGreaterEqual(own["metrics"]["own_streams"], len(zones))
+        self.assertGreater(own["metrics"]["own_credit_bytes"], own["metrics"]["own_in_flight_bytes"])
+        self.assertEqual((own["metrics"]["own_waiting_bytes"], own["metrics"]["own_resent_bytes"]), (0, 0))
         self.assertAlmostEqual(
             kept["derived"]["amplification"],
             sum(kept["derived"]["amplification_" + by]
-                for by in ("primary", "entries", "survivors", "versions")), 6)
+                for by in ("primary", "entries", "survivors", "versions", "heads")), 6)
         self.assertGreaterEqual(kept["metrics"]["kept_zones_open"], len(zones))
         kept_zones = {zone["zone"]: zone for zone in kept["zones"]}
         for zone in zones:
@@ -274,6 +280,66 @@ class OfNode(harness.Case):
         self.assertLessEqual({segment["kind"] for segment in segments},
                              {"entries", "versions", "survivors"})
 
+    def largest(self, owner):
+        """The zone of that owner with most bytes, and the backup that takes its writes, or 0."""
+        zone = max(self.info(owner)["own"], key=lambda zone: zone["live_bytes"])
+        return zone["zone"], next((at["node"] for at in zone["backups"] if at["state"] == "streaming"), 0)
+
+    def test_scrub_verify_and_dump(self):
+        owner = self.begin(peers=3)[0]
+        chunks = self.write_durable(owner, 60)
+        zone, backup = self.largest(owner)
+        at = self.superpeer_node
+        # Each chunk is there, as it was written last.
+        dump = self.shoal(at, "log", "dump", backup, "--zone", zone, "--json")
+        rows = [json.loads(line) for line in dump.text.splitlines()]
+        current = [row for row in rows if row["standing"] == "current" and row["size"] == self.SIZE]
+        self.assertEqual(len({row["chunk"] for row in current}), chunks)
+        self.assertEqual({row["first_bytes"] for row in current if not row["zeros"]}, {"78" * 16})
+        self.assertIn("All writes before number", dump.problem)
+        chunk = current[0]["chunk"]
+        lines = self.shoal(at, "log", "dump", backup, "--zone", zone, "--chunk", chunk).text.splitlines()
+        self.assertEqual(len(lines), 1 + sum(row["chunk"] == chunk for row in rows))
+        self.assertTrue(all(line.startswith(chunk + " ") for line in lines[1:]))
+        # Nothing is damaged.
+        seen = self.shoal_json(at, "log", "verify", backup)
+        self.assertEqual((seen["node"], seen["zone"], seen["damaged"], seen["places"]), (backup, None, 0, []))
+        self.assertGreater(seen["slots"], 0)
+        self.assertRegex(self.shoal(at, "log", "scrub", backup, "--zone", zone).text,
+                         rf"^Read \d+ segments of node {backup}, .*: no damage")
+        # A copy of a segment's head is damaged: the other one is enough.
+        slot = next(segment["slot"] for segment in
+                    self.shoal_json(at, "log", "segments", backup, "--zone", zone)["segments"]
+                    if segment["kind"] == "entries")
+        log = self.info(backup)["metrics"]
+        begin = 4096 + log["log_primary_bytes"] + slot * log["log_slot_bytes"]
+        folder = self.folder / f"peer{[peer.nid for peer in self.peers].index(backup)}"
+        flip(folder / "replicas.log", begin + 20)
+        done = self.run_program("shoal", "log", "verify", backup, "--zone", zone, "--connect", at.address)
+        self.assertEqual(done.returncode, harness.FAILED, done.problem)
+        self.assertIn(f"slot {slot}, offset {begin}, zone {zone}: a copy of the segment's head fails", done.text)
+        self.assertEqual(self.shoal_json(at, "log", "scrub", backup)["damaged"], 1)
+        # An entry is damaged: the owner has another replica made, on the third peer, and the segment is free then.
+        flip(folder / "replicas.log", begin + 4096 + 300)
+        seen = self.shoal_json(at, "log", "scrub", backup, "--rate", "16MiB")
+        self.assertEqual({(place["what"], place["zone"], place["offset"], place["is_replaced"])
+                          for place in seen["places"]},
+                         {("head_copy", zone, begin, True), ("damaged", zone, begin + 4096, True)})
+        self.assertEqual(self.largest(owner)[0], zone)
+        self.assertNotEqual(self.largest(owner)[1], backup)
+        self.assertEqual(self.shoal_json(at, "log", "scrub", backup)["places"], [])
+
+    def test_looks_are_refused(self):
+        superpeer, (peer,) = self.cluster(1)
+        for command in ("scrub", "verify"):
+            self.refused("shoal", "log", command, peer.nid, "--connect", superpeer.address,
+                         says=f"node {peer.nid} has no log")
+        self.refused("shoal", "log", "dump", peer.nid, "--zone", "64:1", "--connect", superpeer.address,
+                     says="the node has no log")
+        self.refused("shoal", "log", "verify", peer.nid, "--file", "x", status=harness.USAGE,
+                     says="--file is for a folder")
+        self.refused("shoal", "log", "scrub", "x", status=harness.USAGE, says="x")
+
     def test_its_folder_is_refused(self):
         _, backup = self.begin()
         for command in ("info", "segments", "verify"):
@@ -289,6 +355,15 @@ class OfNode(harness.Case):
         for nid in (peer.nid, 1):
             self.refused("shoal", "log", "info", nid, "--connect", superpeer.address,
                          says=f"node {nid} has no log")
+
+
+def flip(path, offset):
+    """Flips a bit of a file."""
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 4]))
 
 
 def crc32c(data):
