@@ -36,6 +36,7 @@ static void zones_go_to_copysets(void **state)
     for (uint64_t from = 0; sh_backup_zone_state(owner.backup, from, &zone);
          from = zone.number + 1, zones++) {
         assert_int_equal(zone.count, 3);
+        assert_int_equal(zone.number >> 24, FAKE_LIFE >> 32); /* starts of the owner's life */
         for (unsigned i = 0; i < zone.count; i++)
             assert_in_range(zone.backups[i].nid.v, FAKE_OWNER + 3, FAKE_OWNER + 5);
     }

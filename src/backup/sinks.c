@@ -143,6 +143,8 @@ void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)
         sh_copy_cancel(zone->copy);
     call_leave(sink);
     cursor_end(sink);
+    if (sink->state == SH_SINK_HOME)
+        sh_home_room_found(zone);
     sink->state = SH_SINK_LOST;
     sink->is_stalled = false;
     sink->why = why;
@@ -360,7 +362,7 @@ static struct sh_replication_open open_of(const struct sh_sink *sink)
         .first_part = sink->cursor.kept.part,
         .since = 1,
         .begun = zone->before,
-        .bytes_max = 2 * config->zone_bytes,
+        .bytes_max = sh_zone_log_bytes(zone),
         .range_first = first,
         .range_count = config->zone_bytes / (64 + SH_ZONE_CHUNK_BYTES),
     };

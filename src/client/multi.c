@@ -365,6 +365,15 @@ static enum shoal_err change_embedded(struct multi *multi, struct sh_write *writ
     return sh_embedded_change(store, write, &rewrite);
 }
 
+/* Why a change failed may be what others did to the chunk, a removal above all: that is not to be known before they know that it stays. The
+ * operation then waits at their level, too. */
+static void failure_join(struct shoal *store, struct sh_write *write, sh_lid lid)
+{
+    struct sh_write seen;
+    if (!sh_backup_read_is_clean(store->backup, lid, &seen))
+        sh_write_join(write, &seen);
+}
+
 /* Does all, and then waits for all. */
 static enum shoal_err run_embedded(struct multi *multi, size_t count)
 {
@@ -380,6 +389,8 @@ static enum shoal_err run_embedded(struct multi *multi, size_t count)
             continue;
         op->err = multi->kind == SH_CALL_GET ? get_embedded(multi->store, op, lid)
                                              : change_embedded(multi, &write, op, lid);
+        if (op->err != SHOAL_OK && multi->kind != SH_CALL_GET)
+            failure_join(multi->store, &write, lid);
     }
     return sh_embedded_settle(multi->store, &write);
 }

@@ -156,7 +156,9 @@ static bool range_done(const struct sh_real_disk *real, struct sh_disk_op *op, i
  * True when the operation is over, and then op->err is set. */
 static bool piece_done(const struct sh_real_disk *real, struct sh_disk_op *op, int result)
 {
-    if (result == -EINTR || result == -EAGAIN)
+    /* ECANCELED: the thread that handed it over has ended, and with it what the kernel's workers had not begun for it; whoever polls hands it
+     * over again. */
+    if (result == -EINTR || result == -EAGAIN || result == -ECANCELED)
         return false;
     if (sh_disk_is_range(op))
         return range_done(real, op, result);

@@ -11,6 +11,7 @@ _Static_assert(SH_REPLOG_ZEROS_MAX <= SH_REPLOG_PAYLOAD_MAX, "an entry says how 
 
 #define RETRY_NS UINT64_C(1000000)
 #define PIECE_MAX ((size_t)512 << 10)
+#define GROWS_BY 8u /* a zone that is full may have that part of its slots more */
 
 /* --- The disk ---------------------------------------------------------------------------------- */
 
@@ -279,6 +280,26 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     sh_replog_clean_if_full(zone);
     *zone_out = zone;
     return SHOAL_OK;
+}
+
+enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone)
+{
+    SH_ASSERT(is_added(zone));
+    if (zone->log->trouble)
+        return SHOAL_EIO;
+    if (zone->is_dropping)
+        return SHOAL_EBUSY;
+    if (zone->is_damaged)
+        return SHOAL_ECORRUPT;
+    enum shoal_err err = SHOAL_ENOSPC;
+    for (uint32_t more = 1 + zone->slots_max / GROWS_BY; err == SHOAL_ENOSPC && more; more /= 2) {
+        if (zone->slots_max > UINT32_MAX - more)
+            continue;
+        err = room_for(zone->log, zone, zone->slots_max + more);
+        if (!err)
+            zone->slots_max += more;
+    }
+    return err;
 }
 
 /* Somebody waits for what a sync that begins now covers. */

@@ -60,7 +60,8 @@ struct sh_replog_config {
     struct sh_random random;
     uint64_t cluster; /* whose log it is; a file of another one is refused */
     uint16_t node;
-    /* Of a file that is new; one that is there has its own. */
+    /* Of a file that is new; one that is there has its own slot_bytes and primary_blocks, and gets more slots where these have more bytes than
+     * its own, but for a raw disk that lacks them. It never has fewer. */
     uint32_t slot_bytes, slots; /* a multiple of 4096, 64 KiB to 1 GiB */
     uint32_t
         primary_blocks; /* of 4 KiB, 256 at least; 0: no primary log, small batches go to slots, too */
@@ -124,6 +125,12 @@ uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max);
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
                                                   const struct sh_replog_zone_config *config,
                                                   struct sh_replog_zone **zone_out);
+
+/* Lets a zone that is written to have an eighth more slots than it may have, or as many as there are: for one that is full though all of it
+ * is current (ENOSPC of sh_replog_append), as one is with a chunk that has outgrown bytes_max. The log keeps them for the zone
+ * until it is dropped, or the log is closed. ENOSPC: the log has no slot left that another zone may not need, or the disk has
+ * no room. ECORRUPT: the zone is damaged, so that it is not cleaned, and would take all that there is. EBUSY: it is being dropped. EIO. */
+SHOAL_NODISCARD enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone);
 
 /* NULL: the log has nothing of it, and it was not added. */
 struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id);
