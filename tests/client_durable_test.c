@@ -15,6 +15,7 @@
 #include "base/folder_test.h"
 #include "base/random_test.h"
 #include "log/replog.h"
+#include "shoal/names.h"
 #include "shoal/shoal.h"
 
 #define LOG "replicas.log"
@@ -384,10 +385,79 @@ static void test_words(void **state)
     (void)state;
     shoal *memory;
     assert_int_equal(shoal_open(NULL, &memory), SHOAL_OK);
-    assert_int_equal(shoal_sync(memory), SHOAL_EINVAL);
+    assert_int_equal(shoal_sync(memory), SHOAL_ENOBACKUP);
     assert_non_null(strstr(shoal_error_detail(), "data_dir"));
     assert_int_equal(shoal_level_use((enum shoal_level)9), SHOAL_EINVAL);
     shoal_close(memory);
+}
+
+/* Of a store that logs to no disk: all that writes is refused at the level that is in force, and what reads is not. */
+static void assert_refuses(shoal *store, shoal_cid cid)
+{
+    static struct shoal_call call;
+    char text[8];
+    struct shoal_op op = {.cid = cid, .data = text, .size = 8};
+    shoal_cid made, many[300];
+    uint64_t old;
+    assert_int_equal(shoal_create(store, SHOAL_NID_NONE, 8, &made), SHOAL_ENOBACKUP);
+    assert_non_null(strstr(shoal_error_detail(), "data_dir"));
+    assert_int_equal(shoal_create_many(store, SHOAL_NID_NONE, 8, 300, many), SHOAL_ENOBACKUP);
+    assert_int_equal(shoal_put(store, cid, "changed!", 8), SHOAL_ENOBACKUP);
+    assert_int_equal(shoal_put_async(store, cid, "changed!", 8, &call), SHOAL_OK);
+    assert_int_equal(shoal_wait(store, &call), SHOAL_ENOBACKUP);
+    assert_int_equal(shoal_add(store, cid, 0, 8, 1, &old), SHOAL_ENOBACKUP);
+    assert_int_equal(shoal_resize(store, cid, 9), SHOAL_ENOBACKUP);
+    assert_int_equal(shoal_remove(store, cid), SHOAL_ENOBACKUP);
+    memcpy(text, "changed!", 8);
+    assert_int_equal(shoal_multi_put(store, &op, 1), SHOAL_ENOBACKUP);
+    assert_int_equal(shoal_multi_remove(store, &op, 1), SHOAL_ENOBACKUP);
+    assert_int_equal(shoal_name_set(store, "n", cid, SHOAL_NAME_ALWAYS, cid, NULL),
+                     SHOAL_ENOBACKUP);
+    call = (struct shoal_call){0};
+    assert_int_equal(
+        shoal_name_set_async(store, "n", cid, SHOAL_NAME_ALWAYS, SHOAL_CID_NONE, &call),
+        SHOAL_ENOBACKUP);
+    assert_int_equal(shoal_multi_get(store, &op, 1), SHOAL_OK);
+    assert_memory_equal(text, "as first", 8);
+    assert_int_equal(shoal_lock(store, cid, SHOAL_OWNER_HANDLE, SHOAL_LOCK_WRITE, 1000000000, 0),
+                     SHOAL_OK);
+    assert_int_equal(shoal_unlock(store, cid, SHOAL_OWNER_HANDLE), SHOAL_OK);
+}
+
+static void test_memory_promises_nothing(void **state)
+{
+    (void)state;
+    shoal *store;
+    shoal_cid cid;
+    const struct shoal_options durable = {.level = SHOAL_DURABLE};
+    assert_int_equal(shoal_open(NULL, &store), SHOAL_OK);
+    assert_int_equal(shoal_create(store, SHOAL_NID_NONE, 8, &cid), SHOAL_OK);
+    assert_int_equal(shoal_put(store, cid, "as first", 8), SHOAL_OK);
+    for (int level = SHOAL_REPLICATED; level <= SHOAL_DURABLE; level++) {
+        assert_int_equal(shoal_level_use((enum shoal_level)level), SHOAL_OK);
+        assert_refuses(store, cid);
+    }
+    assert_int_equal(shoal_level_use(SHOAL_ASYNC), SHOAL_OK);
+    assert_int_equal(shoal_name_set(store, "n", cid, SHOAL_NAME_ALWAYS, cid, NULL), SHOAL_OK);
+    /* A dump writes the names into a chunk of its own, at whatever level its thread writes. */
+    assert_int_equal(shoal_level_use(SHOAL_DURABLE), SHOAL_OK);
+    char path[] = "/tmp/shoal-levels-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    unlink(path);
+    assert_int_equal(shoal_dump(store, SHOAL_NID_NONE, path, NULL, NULL, NULL), SHOAL_OK);
+    unlink(path);
+    assert_int_equal(shoal_level_use(SHOAL_LEVEL_DEFAULT), SHOAL_OK);
+    assert_int_equal(shoal_put(store, cid, "changed!", 8), SHOAL_OK);
+    shoal_close(store);
+
+    assert_int_equal(shoal_open(&durable, &store), SHOAL_OK);
+    assert_int_equal(shoal_create(store, SHOAL_NID_NONE, 8, &cid), SHOAL_ENOBACKUP);
+    assert_int_equal(shoal_level_use(SHOAL_ASYNC), SHOAL_OK);
+    assert_int_equal(shoal_create(store, SHOAL_NID_NONE, 8, &cid), SHOAL_OK);
+    assert_int_equal(shoal_level_use(SHOAL_LEVEL_DEFAULT), SHOAL_OK);
+    shoal_close(store);
 }
 
 static bool async_done;
@@ -476,6 +546,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_async_level, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_closed_in_flight, folder_make, folder_remove),
         cmocka_unit_test(test_words),
+        cmocka_unit_test(test_memory_promises_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,8 @@ struct liar {
     struct sh_lock lock;
     uint8_t answer[ANSWER_MAX];
     size_t size;
+    uint8_t once[32]; /* is answered once, before the answer */
+    size_t once_size;
     enum shoal_err err; /* not OK: answer with it, and with the answer as its text */
     bool lies_as_superpeer;
     const struct liar *peer; /* a superpeer's: whom its view names */
@@ -47,6 +49,11 @@ static void on_any(void *arg, struct sh_msg_in *in)
     enum shoal_err err = liar->err;
     size_t size = liar->size;
     memcpy(answer, liar->answer, size);
+    if (liar->once_size) {
+        size = liar->once_size;
+        memcpy(answer, liar->once, size);
+        liar->once_size = 0;
+    }
     answer[size] = 0;
     sh_lock_release(&liar->lock);
     if (err != SHOAL_OK) {
@@ -252,6 +259,43 @@ static void lying_gets(void **state)
     get_says(&liars, ANSWER("248888", SHOAL_OK, ROOM + 8, 1, 2, 3, 4), SHOAL_EPROTO);
     get_says(&liars, ANSWER("24", SHOAL_ESIZE, ROOM), SHOAL_EPROTO);
     get_says(&liars, ANSWER("24", 9999, 0), SHOAL_EPROTO);
+    close_all(&liars);
+}
+
+static void says_once(struct liar *liar, struct bytes answer)
+{
+    sh_lock_take(&liar->lock);
+    assert_true(answer.size <= sizeof liar->once);
+    memcpy(liar->once, answer.at, answer.size);
+    liar->once_size = answer.size;
+    sh_lock_release(&liar->lock);
+}
+
+/* A chunk that was resized while it was read: so many bytes of padding, and another question. */
+static void resized_meanwhile(void **state)
+{
+    (void)state;
+    struct liars liars;
+    uint8_t bytes[2][ROOM];
+    struct shoal_op ops[2];
+    uint32_t size;
+    struct bytes got = ANSWER("244", SHOAL_OK, 4, 9);
+    open_all(&liars, LONG_NS);
+    says(&liars.peer, SHOAL_OK, got.at, got.size);
+    says_once(&liars.peer, ANSWER("248", SHOAL_EBUSY, 8, 0));
+    assert_int_equal(shoal_get(liars.store, own(1), bytes[0], ROOM, &size), SHOAL_OK);
+    assert_int_equal(size, 4);
+    assert_int_equal(bytes[0][0], 9);
+    says_once(&liars.peer, ANSWER("248244", SHOAL_EBUSY, 8, 0, SHOAL_OK, 4, 7));
+    for (size_t i = 0; i < 2; i++)
+        ops[i] = (struct shoal_op){.cid = own(i + 1), .data = bytes[i], .size = ROOM};
+    assert_int_equal(shoal_multi_get(liars.store, ops, 2), SHOAL_OK);
+    assert_true(ops[0].size == 4 && ops[1].size == 4);
+    assert_true(bytes[0][0] == 9 && bytes[1][0] == 7);
+    says_once(&liars.peer, ANSWER("244", SHOAL_EBUSY, 0, 0));
+    says(&liars.peer, SHOAL_OK, (const uint8_t[18]){[6] = 8, [10] = 5}, 18);
+    assert_int_equal(shoal_get_part(liars.store, own(1), 3, bytes[0], 8), SHOAL_OK);
+    assert_int_equal(bytes[0][0], 5);
     close_all(&liars);
 }
 
@@ -520,10 +564,11 @@ int main(void)
         sh_log_levels_set("error", &bad, &bad_len) != SHOAL_OK)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lying_gets),     cmocka_unit_test(lying_parts),
-        cmocka_unit_test(evasive_peer),   cmocka_unit_test(lying_creates),
-        cmocka_unit_test(lying_multi),    cmocka_unit_test(lying_looks),
-        cmocka_unit_test(random_answers), cmocka_unit_test(lying_superpeer),
+        cmocka_unit_test(lying_gets),      cmocka_unit_test(resized_meanwhile),
+        cmocka_unit_test(lying_parts),     cmocka_unit_test(evasive_peer),
+        cmocka_unit_test(lying_creates),   cmocka_unit_test(lying_multi),
+        cmocka_unit_test(lying_looks),     cmocka_unit_test(random_answers),
+        cmocka_unit_test(lying_superpeer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ enum shoal_name_if {
 /* Gives a name to a chunk ID, which need not exist; or removes it (ENONAME). previous_out (may be
  * NULL) gets whose it was, SHOAL_CID_NONE for nobody's; as an exception also with EEXIST and
  * EDIFFERS. Embedded with a data_dir: durable when it returns, whatever the level, and nobody sees it
- * before; the chunk is as durable as it was written (shoal_sync). EIO, ENOSPC: the disk takes nothing,
+ * before; without one, refused at SHOAL_REPLICATED and SHOAL_DURABLE (ENOBACKUP); the chunk is as durable as it was written (shoal_sync). EIO, ENOSPC: the disk takes nothing,
  * and has not for 2.5 s; the detail says whether the change may still be done once it does. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_name_set(shoal *store, const char *name,
                                                         shoal_cid cid, enum shoal_name_if when,

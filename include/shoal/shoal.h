@@ -71,8 +71,8 @@ struct shoal_options {
      * found again when it is opened again, by one handle at a time. NULL or "": they live as long as
      * the handle. */
     const char *data_dir;
-    /* Of writes by threads that have chosen none. Without effect where nothing is logged: embedded without a
-     * data_dir, and on nodes that have no replicas. */
+    /* Of writes by threads that have chosen none. SHOAL_REPLICATED and SHOAL_DURABLE are refused (ENOBACKUP) where nothing is
+     * logged: embedded without a data_dir, and on nodes that have no replicas. */
     enum shoal_level level;
     const char *cluster;      /* the cluster's name; "shoal" */
     const char *secret_file;  /* file with the cluster's secret */
@@ -106,12 +106,12 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_open(const struct shoal_options *
 SHOAL_API void shoal_close(shoal *store);
 
 /* The level of what the calling thread writes from here on, on any store; SHOAL_LEVEL_DEFAULT: each
- * store's own. EINVAL. A read waits until what it has seen is acknowledged to its writer, unless that was
+ * store's own. EINVAL. Where nothing is logged, writes at SHOAL_REPLICATED and SHOAL_DURABLE fail with ENOBACKUP, and change nothing. A read waits until what it has seen is acknowledged to its writer, unless that was
  * written with SHOAL_ASYNC: nobody sees what a crash would undo. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_level_use(enum shoal_level level);
 /* Returns once all that was written before, by anybody and at any level, is durable; of a cluster, on all peers that are
- * up. EIO: a log is out of service. EINVAL: the store has no data_dir, or no peer has replicas. Of a cluster, errors of
- * other calls, too: then some peers may have synced. */
+ * up. EIO: a log is out of service. ENOBACKUP: the store has no data_dir, or a peer has no replicas, and all others have synced. Of a cluster,
+ * errors of other calls, too: then some peers may have synced. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_sync(shoal *store);
 
 /* More about this thread's last failed call, for people; "" if there is nothing more. Valid until

@@ -497,6 +497,7 @@ uint64_t sh_backup_due_ns(const struct sh_backup *backup)
         return due_ns; /* nothing else goes on */
     if (backup->zone_again_ns)
         due_ns = sooner(due_ns, backup->zone_again_ns);
+    due_ns = sooner(due_ns, sh_zones_drop_due_ns(backup));
     if (!sh_backup_is_clustered(backup))
         return due_ns;
     if (backup->stuck_ns)

@@ -366,6 +366,8 @@ void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uin
 void sh_zone_emptied(struct sh_own_zone *zone);
 /* The step's, as far as it gets now; returns how much that was. */
 unsigned sh_zones_drop_step(struct sh_backup *backup, uint64_t now_ns);
+/* When that is due though nobody wakes. */
+uint64_t sh_zones_drop_due_ns(const struct sh_backup *backup);
 /* Tells the log of the owner's own disk to drop the zone; calls sh_zone_dropped when it has. Errors of sh_replog_zone_drop. */
 SHOAL_NODISCARD enum shoal_err sh_zone_drop_tell(struct sh_own_zone *zone);
 void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err err);

@@ -231,3 +231,16 @@ unsigned sh_zones_drop_step(struct sh_backup *backup, uint64_t now_ns)
     SH_ASSERT(!"a phase");
     return 0;
 }
+
+uint64_t sh_zones_drop_due_ns(const struct sh_backup *backup)
+{
+    const struct sh_own_zones *zones = &backup->zones;
+    const struct sh_zone_drop *drop = &zones->drop;
+    uint64_t due_ns = 0;
+    if (drop->phase == SH_DROP_TELLS)
+        due_ns = drop->zone->op_again_ns;
+    else if (drop->phase == SH_DROP_NONE)
+        due_ns = zones->again_ns;
+    /* What was due is done, or waits for something that wakes the step. */
+    return due_ns > backup->now_ns ? due_ns : UINT64_MAX;
+}

@@ -248,6 +248,8 @@ static void on_answer(struct sh_zone_op *op, enum shoal_err err,
         /* The superpeers do not see this life as up: it serves nobody then, and nothing is acknowledged. It may return, or
          * finds one day that its zones are another owner's. */
         zone->op_again_ns = backup->now_ns + LOOK_NS;
+        if (asked->kind == SH_RECORD_REMOVE)
+            backup->zones.drop.phase = SH_DROP_TELLS; /* again */
     } else if (asked->kind == SH_RECORD_REMOVE) {
         zone->is_removed = !err || err == SHOAL_ENONAME;
         if (zone->is_removed) {

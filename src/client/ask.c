@@ -107,8 +107,9 @@ void sh_ask_write(const struct sh_ask *ask, const struct sh_once_id *id, shoal_c
 void sh_call_describe_bytes(struct sh_codec *c, unsigned err, uint32_t size, void *into,
                             size_t room)
 {
-    /* A chunk that went away between its size and its bytes leaves padding of that size. */
-    bool has_bytes = err == SHOAL_OK || (err == SHOAL_ENOCHUNK && size > 0);
+    /* A chunk that was removed or resized between its size and its bytes leaves padding of that size. */
+    bool is_padding = (err == SHOAL_ENOCHUNK || err == SHOAL_EBUSY) && size > 0;
+    bool has_bytes = err == SHOAL_OK || is_padding;
     bool fits = size <= room;
     if ((has_bytes && !fits) || (err == SHOAL_ESIZE && fits))
         sh_codec_fail(c, SHOAL_EPROTO);

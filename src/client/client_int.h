@@ -345,6 +345,11 @@ SHOAL_NODISCARD enum shoal_err sh_embedded_crew_make(struct shoal *store,
  * then it is the node's. */
 enum sh_level sh_embedded_level(const struct shoal *store);
 enum shoal_level sh_client_level(const struct shoal *store);
+/* The thread writes at that level from here on; returns which it had chosen before. */
+enum shoal_level sh_client_level_swap(enum shoal_level level);
+/* Of a store in this process, before something is written: ENOBACKUP, with the detail, when the thread or the store's options name a level that
+ * only a log can keep, and there is none. */
+SHOAL_NODISCARD enum shoal_err sh_embedded_level_check(const struct shoal *store);
 /* The type of a request that changes chunks (proto/chunks.h), at a level. */
 sh_msg_type sh_client_type(sh_msg_type form, enum shoal_level level);
 

@@ -120,7 +120,9 @@ enum shoal_err sh_embedded_create_as(struct shoal *store, const struct sh_store_
                                      shoal_cid *cids_out)
 {
     struct sh_write write;
-    enum shoal_err err, settled;
+    enum shoal_err err = sh_embedded_level_check(store), settled;
+    if (err != SHOAL_OK)
+        return err;
     sh_write_begin(&write, sh_embedded_level(store));
     if (store->durable && wish->count > CREATED_AT_ONCE && !wish->reserve) {
         err = create_in_pieces(store, &write, wish, cids_out);
@@ -342,6 +344,11 @@ static void on_room(void *arg, enum shoal_err err)
 bool sh_embedded_start(struct shoal *store, struct shoal_call *call, enum shoal_err *err_out)
 {
     struct sh_call_state *state = sh_call_state_of(call);
+    if (!sh_call_reads(state->ask.kind)) {
+        *err_out = sh_embedded_level_check(store);
+        if (*err_out != SHOAL_OK)
+            return true;
+    }
     sh_write_begin(&state->write, sh_embedded_level(store));
     state->rewriting = NULL;
     return go_on(store, call, err_out);

@@ -23,6 +23,15 @@ enum sh_level sh_embedded_level(const struct shoal *store)
     return level == SHOAL_LEVEL_DEFAULT ? SH_LEVEL_REPLICATED : (enum sh_level)(level - 1);
 }
 
+enum shoal_err sh_embedded_level_check(const struct shoal *store)
+{
+    if (store->durable || level_of(store) <= SHOAL_ASYNC)
+        return SHOAL_OK;
+    sh_client_detail_set("this store has no data_dir, so it keeps what is written at the level "
+                         "async only");
+    return SHOAL_ENOBACKUP;
+}
+
 sh_msg_type sh_client_type(sh_msg_type form, enum shoal_level level)
 {
     return level == SHOAL_LEVEL_DEFAULT ? form : SH_CHUNKS_AT(form, level - 1);
@@ -31,6 +40,13 @@ sh_msg_type sh_client_type(sh_msg_type form, enum shoal_level level)
 enum shoal_level sh_client_level(const struct shoal *store)
 {
     return level_of(store);
+}
+
+enum shoal_level sh_client_level_swap(enum shoal_level level)
+{
+    enum shoal_level before = chosen;
+    chosen = level;
+    return before;
 }
 
 enum shoal_err shoal_level_use(enum shoal_level level)
@@ -50,7 +66,7 @@ static enum shoal_err sync_embedded(shoal *store)
     struct sh_write write;
     if (!store->durable) {
         sh_client_detail_set("this store logs to no disk: open it with a data_dir");
-        return SHOAL_EINVAL;
+        return SHOAL_ENOBACKUP;
     }
     sh_write_begin(&write, SH_LEVEL_DURABLE);
     sh_backup_write_all(store->backup, &write);
@@ -63,7 +79,8 @@ static bool is_asked(const struct sh_node *node)
     return node->role == SH_ROLE_PEER && node->state == SH_NODE_UP;
 }
 
-/* One peer after the other: each syncs once for all that it was told before. */
+/* One peer after the other: each syncs once for all that it was told before. Chunks of a peer without a log can't be synced; what its
+ * caller wrote elsewhere is, all the same. */
 static enum shoal_err sync_cluster(shoal *store)
 {
     struct sh_caller caller = sh_client_caller(store);
@@ -71,6 +88,7 @@ static enum shoal_err sync_cluster(shoal *store)
     size_t count;
     uint64_t deadline = sh_client_deadline_ns(store);
     enum shoal_err err = sh_client_nodes(store, &nodes, &count);
+    shoal_nid unlogged = SHOAL_NID_NONE;
     bool is_any = false;
     for (size_t i = 0; i < count && err == SHOAL_OK; i++) {
         uint64_t now = sh_now(&store->env.clock);
@@ -81,15 +99,24 @@ static enum shoal_err sync_cluster(shoal *store)
                             deadline - now, NULL, NULL, sh_client_detail())
                   : SHOAL_ETIMEOUT;
         is_any |= err == SHOAL_OK;
-        /* A peer that logs nothing has nothing to sync. */
-        if (err == SHOAL_EINVAL || err == SHOAL_ENOTYPE)
+        if (err == SHOAL_ENOBACKUP ||
+            err == SHOAL_ENOTYPE) { /* the latter: it is too old for logs */
+            unlogged = nodes[i].nid;
             err = SHOAL_OK;
+        }
     }
     free(nodes);
-    if (err != SHOAL_OK || is_any)
+    if (err != SHOAL_OK)
         return err;
-    sh_client_detail_set("no peer of the cluster logs its chunks: see the option replicas");
-    return SHOAL_EINVAL;
+    if (is_any && !unlogged.v)
+        return SHOAL_OK;
+    if (is_any)
+        sh_client_detail_set("node %u has no log, and its chunks are on no disk: start it with the "
+                             "option replicas; the other peers have synced",
+                             unlogged.v);
+    else
+        sh_client_detail_set("no peer of the cluster logs its chunks: see the option replicas");
+    return SHOAL_ENOBACKUP;
 }
 
 enum shoal_err shoal_sync(shoal *store)

@@ -359,11 +359,13 @@ static enum shoal_err change_embedded(struct multi *multi, struct sh_write *writ
 static enum shoal_err run_embedded(struct multi *multi, size_t count)
 {
     struct sh_write write;
+    enum shoal_err refused =
+        multi->kind == SH_CALL_GET ? SHOAL_OK : sh_embedded_level_check(multi->store);
     sh_write_begin(&write, sh_embedded_level(multi->store));
     for (size_t i = 0; i < count; i++) {
         struct shoal_op *op = &multi->ops[i];
         sh_lid lid;
-        op->err = sh_embedded_lid(op->cid, &lid);
+        op->err = refused != SHOAL_OK ? refused : sh_embedded_lid(op->cid, &lid);
         if (op->err != SHOAL_OK)
             continue;
         op->err = multi->kind == SH_CALL_GET ? get_embedded(multi->store, op, lid)

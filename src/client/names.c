@@ -18,6 +18,8 @@ static enum shoal_err name_change(shoal *store, const char *name, struct sh_meta
 {
     struct sh_metadata_result result = {.cid = SHOAL_CID_NONE};
     enum shoal_err err = sh_service_begin(store);
+    if (!err && store->is_embedded)
+        err = sh_embedded_level_check(store);
     if (!err)
         err = sh_service_key(name, &update->name);
     if (!err)

@@ -58,14 +58,18 @@ static bool entry_add(void *arg, const char *name, shoal_cid cid)
     return true;
 }
 
-/* Makes the chunk, or gives it other bytes. Nobody else writes to it but who dumps the same names. */
+/* Makes the chunk, or gives it other bytes. Nobody else writes to it but who dumps the same names. It is gone when the dump is over: so it is written
+ * asynchronously, whatever the thread has chosen, and on nodes without a log, too. */
 static enum shoal_err chunk_set(shoal *store, shoal_cid cid, struct sh_bytes bytes)
 {
+    enum shoal_level chosen = sh_client_level_swap(SHOAL_ASYNC);
     enum shoal_err err = shoal_fill(store, cid, NULL, 0);
-    if (err && err != SHOAL_ENOCHUNK) /* it is there */
-        return err;
-    err = shoal_resize(store, cid, (uint32_t)bytes.size);
-    return err ? err : shoal_put(store, cid, bytes.at, (uint32_t)bytes.size);
+    if (!err || err == SHOAL_ENOCHUNK) /* the latter: it is there */
+        err = shoal_resize(store, cid, (uint32_t)bytes.size);
+    if (!err)
+        err = shoal_put(store, cid, bytes.at, (uint32_t)bytes.size);
+    (void)sh_client_level_swap(chosen);
+    return err;
 }
 
 enum shoal_err sh_names_dumped_put(shoal *store, shoal_nid node)
@@ -92,7 +96,9 @@ enum shoal_err sh_names_dumped_put(shoal *store, shoal_nid node)
 
 void sh_names_dumped_drop(shoal *store, shoal_nid node)
 {
+    enum shoal_level chosen = sh_client_level_swap(SHOAL_ASYNC);
     enum shoal_err err = shoal_remove(store, chunk_of(node));
+    (void)sh_client_level_swap(chosen);
     if (err && err != SHOAL_ENOCHUNK)
         SH_WARN("client", "the names of a dump stay in a chunk", SH_U64("node", node.v),
                 SH_ERR(err));

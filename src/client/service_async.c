@@ -442,6 +442,8 @@ static enum shoal_err update_begin(shoal *store, const char *name, uint8_t kind,
                                             : when != SHOAL_NAME_ABSENT;
     if (!err && (!is_good || (unsigned)when > SHOAL_NAME_CURRENT))
         err = SHOAL_EINVAL;
+    if (!err && store->is_embedded && kind != SH_METADATA_SCRATCH_REMOVE)
+        err = sh_embedded_level_check(store);
     return op_begin(op, call, err);
 }
 

@@ -5,12 +5,13 @@
 #include "base/assert.h"
 #include "base/hash.h"
 
-/* A version as it is kept: bit 0 removal, 1-32 number, 33-48 epoch, 49 always set, so 0 is none. The eon's bit is turned over
- * where the current epochs do not have it: so the newer one of two versions is the higher value. */
+/* A version as it is stored: bit 0 removal, 1 kept, 2-33 number, 34-49 epoch, 50 always set, so 0 is none. The eon's bit is turned
+ * over where the current epochs do not have it: so the newer one of two versions is the higher value. */
 #define VALUE_REMOVAL 1
-#define VALUE_NUMBER_SHIFT 1
-#define VALUE_EPOCH_SHIFT 33
-#define VALUE_KNOWN (UINT64_C(1) << 49)
+#define VALUE_KEPT 2
+#define VALUE_NUMBER_SHIFT 2
+#define VALUE_EPOCH_SHIFT 34
+#define VALUE_KNOWN (UINT64_C(1) << 50)
 
 /* So many consecutive chunks begin side by side in the table, as in versions.c. */
 #define NEIGHBOURS 4
@@ -165,6 +166,24 @@ bool sh_currents_is_current(const struct sh_currents *currents, uint64_t chunk,
 {
     return value_get(currents, chunk) >> VALUE_NUMBER_SHIFT ==
            value_of(currents, version, false) >> VALUE_NUMBER_SHIFT;
+}
+
+void sh_currents_keep(struct sh_currents *currents, uint64_t chunk,
+                      struct sh_replog_version version)
+{
+    if (!sh_currents_is_current(currents, chunk, version))
+        return;
+    if (is_in_array(currents, chunk))
+        currents->array[chunk - currents->config.base] |= VALUE_KEPT;
+    else
+        currents->slots[slot_find(currents, chunk)].value |= VALUE_KEPT;
+}
+
+bool sh_currents_is_kept(const struct sh_currents *currents, uint64_t chunk,
+                         struct sh_replog_version version)
+{
+    return sh_currents_is_current(currents, chunk, version) &&
+           value_get(currents, chunk) & VALUE_KEPT;
 }
 
 uint64_t sh_currents_count(const struct sh_currents *currents)
@@ -386,7 +405,7 @@ static size_t array_tell(const struct sh_currents *currents, uint64_t place, siz
     uint64_t first = currents->config.base + place;
     uint64_t left = currents->config.count - place;
     size_t count = 1;
-    while (count < most && count < left && at[count] == at[0])
+    while (count < most && count < left && ((at[count] ^ at[0]) & ~(uint64_t)VALUE_KEPT) == 0)
         count++;
     if (at[0])
         tell(currents, first, first + (count - 1), at[0], each, arg);

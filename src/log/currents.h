@@ -13,7 +13,7 @@
  * more than SH_CURRENTS_PIECE says; the other calls look at one chunk.
  *
  * DXRAM thesis 6 IV.2 (versions), 5 VI.B (array and hash table; there the range is found around the mean of the IDs, here
- * the caller says it), 5 VI.C (order). Threads: one at a time; get and is_current of several at a time while nothing
+ * the caller says it), 5 VI.C (order). Threads: one at a time; get, is_current and is_kept of several at a time while nothing
  * else is called. */
 #ifndef SH_LOG_CURRENTS_H
 #define SH_LOG_CURRENTS_H
@@ -53,6 +53,13 @@ bool sh_currents_get(const struct sh_currents *currents, uint64_t chunk,
 /* Whether a version is exactly the newest one that is known, be that a write or a removal. */
 bool sh_currents_is_current(const struct sh_currents *currents, uint64_t chunk,
                             struct sh_replog_version version);
+
+/* Says of a version that an entry of it is kept, for is_kept; unless it is exactly the newest one that is known, nothing happens. A newer
+ * version is not kept until that is said of it. */
+void sh_currents_keep(struct sh_currents *currents, uint64_t chunk,
+                      struct sh_replog_version version);
+bool sh_currents_is_kept(const struct sh_currents *currents, uint64_t chunk,
+                         struct sh_replog_version version);
 
 /* Nothing is known of the chunk any more: a removal of which no entry is left. */
 void sh_currents_forget(struct sh_currents *currents, uint64_t chunk);

@@ -16,7 +16,7 @@
 #define BASE (UINT64_C(64) << 48 | 1000)
 
 struct known {
-    bool is_there, is_removal;
+    bool is_there, is_removal, is_kept;
     struct sh_replog_version version;
 };
 
@@ -79,7 +79,8 @@ static enum shoal_err model_put(unsigned first, unsigned last, struct sh_replog_
         return SHOAL_EFULL;
     for (unsigned i = first; i <= last; i++)
         if (!known[i].is_there || is_newer(version, known[i].version))
-            known[i] = (struct known){true, is_removal, version};
+            known[i] =
+                (struct known){.is_there = true, .is_removal = is_removal, .version = version};
     return SHOAL_OK;
 }
 
@@ -98,8 +99,10 @@ static void assert_known(const struct sh_currents *currents, unsigned at)
     }
     assert_true(is_same(version, chunk->version) && is_removal == chunk->is_removal);
     assert_true(sh_currents_is_current(currents, model_base + at, version));
+    assert_int_equal(sh_currents_is_kept(currents, model_base + at, version), chunk->is_kept);
     version.number ^= 1;
     assert_false(sh_currents_is_current(currents, model_base + at, version));
+    assert_false(sh_currents_is_kept(currents, model_base + at, version));
     version.number ^= UINT32_C(1) << 31 | 1;
     assert_false(sh_currents_is_current(currents, model_base + at, version));
     version = chunk->version;
@@ -120,7 +123,7 @@ static void tell(void *arg, uint64_t first, uint64_t last, struct sh_replog_vers
     assert_true(first <= last && (!telling->is_begun || first > telling->before));
     assert_true(first >= model_base && last - model_base < CHUNKS);
     for (uint64_t at = first - model_base; at <= last - model_base; at++)
-        told[at] = (struct known){true, is_removal, version};
+        told[at] = (struct known){.is_there = true, .is_removal = is_removal, .version = version};
     telling->before = last;
     telling->is_begun = true;
     telling->calls++;
@@ -188,7 +191,16 @@ static struct sh_replog_version version_drawn(uint64_t *seed)
     return version_of(what >> 32 & 1, epoch, number);
 }
 
-/* Puts and forgets at random; now and then all is read. */
+/* Says of a chunk's newest version that it is kept, or of another one, which does not count. */
+static void keep(struct sh_currents *currents, unsigned at, bool is_other)
+{
+    struct sh_replog_version version = known[at].version;
+    version.number ^= is_other;
+    sh_currents_keep(currents, model_base + at, version);
+    known[at].is_kept |= known[at].is_there && !is_other;
+}
+
+/* Puts, keeps and forgets at random; now and then all is read. */
 static void assert_like_model(struct sh_currents *currents, uint64_t *seed, unsigned steps)
 {
     for (unsigned step = 0; step < steps; step++) {
@@ -209,6 +221,8 @@ static void assert_like_model(struct sh_currents *currents, uint64_t *seed, unsi
                                              version, is_removal),
                              wanted);
         }
+        if (what >> 50 & 1)
+            keep(currents, what >> 51 & 1 ? first : last, what >> 52 & 1);
         assert_known(currents, first);
         assert_known(currents, last);
         assert_known(currents, (unsigned)(test_draw(seed) % CHUNKS));
@@ -443,7 +457,7 @@ static void tell_any(void *arg, uint64_t first, uint64_t last, struct sh_replog_
 {
     (void)arg;
     for (uint64_t at = first - model_base; at <= last - model_base; at++)
-        told[at] = (struct known){true, is_removal, version};
+        told[at] = (struct known){.is_there = true, .is_removal = is_removal, .version = version};
 }
 
 /* Of what was known when a walk began, puts between its pieces hide nothing. */
@@ -472,6 +486,30 @@ static void walks_go_on(void **state)
     sh_currents_destroy(currents);
 }
 
+static void tell_one(void *arg, uint64_t first, uint64_t last, struct sh_replog_version version,
+                     bool is_removal)
+{
+    assert_true(first == BASE && last == BASE + 99 && version.number == 1 && !is_removal);
+    ++*(unsigned *)arg;
+}
+
+/* Chunks with one version are one run, whichever of them are kept. */
+static void runs_go_over_what_is_kept(void **state)
+{
+    (void)state;
+    unsigned told_runs = 0;
+    struct sh_currents *currents = currents_of(BASE, 100, 10, 0);
+    put(currents, BASE, BASE + 99, version_of(0, 5, 1), false);
+    for (unsigned i = 0; i < 100; i += 3)
+        sh_currents_keep(currents, BASE + i, version_of(0, 5, 1));
+    assert_false(sh_currents_walk(currents, 1, tell_one, &told_runs));
+    assert_true(sh_currents_walk(currents, 0, tell_one, &told_runs));
+    assert_int_equal(told_runs, 1);
+    for (unsigned i = 0; i < 100; i++)
+        assert_int_equal(sh_currents_is_kept(currents, BASE + i, version_of(0, 5, 1)), i % 3 == 0);
+    sh_currents_destroy(currents);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +519,7 @@ int main(void)
         cmocka_unit_test(a_full_rest_changes_nothing),
         cmocka_unit_test(scattered_chunks_are_told_in_order),
         cmocka_unit_test(walks_go_on),
+        cmocka_unit_test(runs_go_over_what_is_kept),
         cmocka_unit_test(memory_is_as_it_was_told),
         cmocka_unit_test(an_array_costs_what_is_used),
     };

@@ -246,7 +246,8 @@ struct sh_replog_status {
     uint64_t primary_writes, primary_bytes; /* packs */
     uint64_t syncs;
     uint64_t slots_cleaned, entries_kept, entries_dropped, marks_dropped; /* by the cleaner */
-    uint64_t compactions;                                                 /* of version logs */
+    uint64_t entries_twice; /* of those that were dropped: as another one is the same */
+    uint64_t compactions;   /* of version logs */
     uint64_t
         eons; /* of zones, that ended: all of their epochs had been used, and each entry visited */
     uint64_t zones_dropped;

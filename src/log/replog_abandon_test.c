@@ -2,6 +2,7 @@
 #include "log/replog_cut_test.h"
 
 static struct rig_taken taken;
+static uint64_t cleaned; /* slots, by the processes before this one */
 
 static struct sh_replog_zone *zone(void)
 {
@@ -51,6 +52,7 @@ static void assert_read(uint64_t end)
 
 static void reopen(bool is_cut)
 {
+    cleaned += status().slots_cleaned;
     shut();
     if (is_cut)
         cut_power(cut_of(rig.config.disk));
@@ -122,6 +124,7 @@ static void test_goes_on(void **state)
  * are given away, and what the primary log has of them comes back. */
 static void abandon_and_clean(unsigned zone_slots, uint64_t seed)
 {
+    cleaned = 0;
     rig_open(&rig);
     zone_add_config(0, rig_zone_config(0, 1, 0, (uint64_t)zone_slots * 65536));
     append(0, 5, 1, 60000);
@@ -144,7 +147,7 @@ static void abandon_and_clean(unsigned zone_slots, uint64_t seed)
         zone_add_config(0, rig_zone_config(0, 1, end, (uint64_t)zone_slots * 65536));
     }
     rig_sync(&rig, 1);
-    assert_true(status().slots_cleaned > 5);
+    assert_true(cleaned + status().slots_cleaned > 5);
     uint64_t end = sh_replog_next(zone());
     reopen(true);
     assert_read(end);
@@ -207,6 +210,106 @@ static void test_lives_are_forgotten(void **state)
     assert_read(end);
 }
 
+/* A chunk of half of what the zone's log has room for. Four pieces are a slot. */
+#define LARGE_PIECES 64
+#define LARGE_PIECE 15100u
+
+/* Appends pieces of it from the first one on, as many as are told, with one error or another. */
+static enum shoal_err append_large(uint32_t stamp, unsigned pieces)
+{
+    static uint8_t payload[LARGE_PIECE];
+    for (unsigned piece = 0, tries = 0; piece < pieces; tries++) {
+        rig_payload(6 + piece, stamp, payload, sizeof payload);
+        const struct sh_replog_write write = {.local_id = 6,
+                                              .creator = RIG_OWNER,
+                                              .piece = (uint16_t)piece,
+                                              .pieces = LARGE_PIECES,
+                                              .total = LARGE_PIECES * LARGE_PIECE,
+                                              .payload = {payload, sizeof payload}};
+        enum shoal_err err = sh_replog_append(zone(), &write);
+        assert_true(tries < 50000);
+        if (err && err != SHOAL_EAGAIN)
+            return err;
+        piece += !err;
+        if (err)
+            rig_step(&rig, RIG_MS);
+    }
+    if (pieces == LARGE_PIECES)
+        rig_written(&rig, 0, 5, stamp, (size_t)LARGE_PIECES * LARGE_PIECE);
+    return SHOAL_OK;
+}
+
+/* A chunk as large as a zone can be is written nearly to its end, abandoned, and written again: the zone's log has room for two such versions,
+ * and what was abandoned makes room for the third. All may have been cleaned before, in vain. */
+static void large_again(uint32_t primary_blocks, bool waits)
+{
+    rig.config.primary_blocks = primary_blocks;
+    rig.config.batch_bytes = 60000;
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 2 * LARGE_PIECES / 4 * 65536));
+    if (waits)
+        append(0, 9, 1, 50000); /* takes the last slot */
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(append_large(10 + 3 * i, LARGE_PIECES), SHOAL_OK);
+        rig_sync(&rig, 1);
+        for (unsigned k = 0; k <= i % 3; k++) {
+            assert_int_equal(append_large(11 + 3 * i, LARGE_PIECES - 3), SHOAL_OK);
+            assert_int_equal(sh_replog_abandon(zone()), SHOAL_OK);
+            sh_replog_sync(zone());
+            steps(waits ? 3000 : 0);
+        }
+    }
+    assert_int_equal(append_large(1, LARGE_PIECES), SHOAL_OK);
+    rig_sync(&rig, 1);
+    uint64_t end = sh_replog_next(zone());
+    reopen(true);
+    assert_read(end);
+}
+
+/* The process ends while what was abandoned is cleaned, or has been, and what comes behind it is not there yet. */
+static void large_ends(unsigned lives, uint64_t seed)
+{
+    uint64_t end = 0;
+    const uint64_t bytes_max = 2 * LARGE_PIECES / 4 * 65536;
+    rig.config.batch_bytes = 60000;
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, bytes_max));
+    for (uint32_t i = 0; i < lives; i++) {
+        uint64_t draw = test_draw(&seed);
+        if (i % 4 == 0)
+            assert_int_equal(append_large(10 + 3 * i, LARGE_PIECES), SHOAL_OK);
+        append(0, 9, 12 + 3 * i, 100);
+        rig_sync(&rig, 1);
+        assert_int_equal(append_large(11 + 3 * i, LARGE_PIECES - 3), SHOAL_OK);
+        assert_int_equal(sh_replog_abandon(zone()), SHOAL_OK);
+        end = sh_replog_next(zone());
+        assert_int_equal(append_large(13 + 3 * i, 1 + draw % 4), SHOAL_OK);
+        steps((draw >> 8) % 64);
+        reopen(draw >> 20 & 1);
+        assert_read(end);
+        zone_add_config(0, rig_zone_config(0, 1, end, bytes_max));
+    }
+}
+
+static void test_large_is_written_again(void **state)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        if (i) {
+            (void)teardown(state);
+            (void)setup(state);
+        }
+        large_again(i & 1 ? 512 : 0, i & 2);
+    }
+}
+
+static void test_large_ends(void **state)
+{
+    (void)state;
+    cleaned = 0;
+    large_ends(40, test_seed(32));
+    assert_true(cleaned > 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +318,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cleaned, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_cleaned_too_early, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lives_are_forgotten, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_is_written_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_ends, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,8 @@
  *                              ├──► is it superseded? ── no ──► survivors' batch ──► a slot of survivors
  *   oldest slots ──► entries ──┘                       └ yes: dropped
  *
+ * What is current is dropped, too, where the same is in a slot that stays, or has been copied (replog_clean_kept.c).
+ *
  * Several slots are cleaned for each load of the versions. Where the version log has grown to twice of what it needs, what was
  * loaded is written anew (replog_compact.c), and its slots go with those that are cleaned. What was written in the epoch that goes on is asked of the zone's
  * table; epochs that end meanwhile are learned as they are encoded. An entry that is newer than what is known is kept, and
@@ -23,51 +25,17 @@
 
 #include "base/assert.h"
 #include "base/log.h"
-#include "log/currents.h"
-#include "log/replog_int.h"
-#include "log/version_log.h"
+#include "log/replog_clean_int.h"
 
 #define BEGIN_PERCENT 80              /* of the slots that a zone's writes may have */
 #define FULL_PERCENT 30               /* of those, while the disk is full */
 #define EACH_STEP 2000                /* entries or tuples */
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
-#define SLOTS_EACH 8                  /* cleaned for one load of the versions */
 #define AGAIN_NS UINT64_C(1000000000) /* after a cleaning that failed */
+#define SOLID_NS                                                                                   \
+    UINT64_C(60000000000) /* before a zone without a gain is cleaned for what is older now */
 #define LIVES_EACH (SH_BLOCK_BYTES / SH_SPAN_HEAD_BYTES) /* are recorded in one block */
 #define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
-
-enum phase { LOADS_VERSIONS, COMPACTS, COPIES, SETTLES, RECORDS, GIVES };
-
-struct sh_replog_clean {
-    struct sh_replog_zone *zone;
-    enum phase phase;
-    struct sh_currents *currents;
-    struct sh_replog_reader reader;
-    uint32_t *slots; /* those that are read: of versions, then those that are cleaned */
-    unsigned count;
-    struct sh_replog_compaction compaction;
-    uint32_t *gone; /* slots that are given away at the end */
-    unsigned gone_count;
-    /* Where we are in the slot that is looked at. */
-    bool is_of_eon; /* the cleaner visits only slots with entries of the eon before */
-    bool is_open;
-    struct sh_replog_walk walk;
-    struct sh_replog_entry held; /* for which there was no memory */
-    bool is_held;
-    size_t at; /* in a slot of versions */
-    struct sh_version_reader tuples;
-    struct sh_version_tuple tuple; /* what is left of one; first 0: nothing */
-    struct sh_replog_batch *survivors;
-    unsigned on_their_way; /* batches, of survivors and of a compaction */
-    uint32_t begun;        /* slots that had been taken, and seconds, when it began */
-    uint32_t seconds;
-    uint32_t since_least,
-        since_next; /* of slots that are not of versions: the least, and the least but for one of those */
-    uint64_t wanted;   /* sequence number before which all has to be durable */
-    unsigned recorded; /* lives */
-    struct sh_replog_giving giving;
-    enum shoal_err err;
-};
 
 void sh_replog_clean_free(struct sh_replog_clean *clean)
 {
@@ -79,6 +47,7 @@ void sh_replog_clean_free(struct sh_replog_clean *clean)
     if (clean->compaction.batch)
         sh_replog_batch_free(clean->compaction.batch);
     sh_currents_destroy(clean->currents);
+    free(clean->kept.pieces);
     free(clean->gone);
     free(clean->slots);
     free(clean);
@@ -108,9 +77,20 @@ bool sh_replog_may_gain(const struct sh_replog_zone *zone)
     return sh_replog_is_cleaned(zone) || !is_solid(zone);
 }
 
+/* A zone that was cleaned in vain is cleaned once more after a while, if it has what goes with time; or it would stay full, as writes are
+ * refused. */
+static void grow_older(struct sh_replog_zone *zone)
+{
+    if (!zone->keeps_passing || zone->log->now_ns < zone->fruitless_ns + SOLID_NS)
+        return;
+    zone->fruitless = 0;
+    zone->keeps_passing = false;
+}
+
 void sh_replog_clean_if_full(struct sh_replog_zone *zone)
 {
     struct sh_replog *log = zone->log;
+    grow_older(zone);
     uint64_t most = zone->slots_max - SH_REPLOG_SPARE_ZONE_SLOTS;
     unsigned percent = log->room.is_full ? FULL_PERCENT : BEGIN_PERCENT;
     bool is_full = (uint64_t)zone->slots.count * 100 >= most * percent;
@@ -123,78 +103,6 @@ void sh_replog_clean_if_full(struct sh_replog_zone *zone)
     zone->next_to_clean = NULL;
     *log->to_clean_end = zone;
     log->to_clean_end = &zone->next_to_clean;
-}
-
-static bool has_found(const struct sh_replog_clean *clean)
-{
-    const struct sh_replog *log = clean->zone->log;
-    uint32_t i = clean->zone->slots.first;
-    while (i != SH_SLOT_NONE && !log->slots.slots[i].is_found)
-        i = log->slots.slots[i].next;
-    return i != SH_SLOT_NONE;
-}
-
-/* What has to be read to know the versions: the version log. It lacks those of an epoch that a crash has ended; so as long as
- * there are slots from before, all entries from before are read too, wherever they are now. */
-static bool tells_versions(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
-                           bool is_all_known)
-{
-    (void)zone;
-    return slot->kind == SH_SLOT_VERSIONS ||
-           (!is_all_known && (slot->is_found || slot->kind == SH_SLOT_SURVIVORS));
-}
-
-/* All that it has is durable without a gap, so that no later life takes its numbers again. */
-static bool can_be_cleaned(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
-                           bool unused)
-{
-    (void)unused;
-    return slot->kind != SH_SLOT_VERSIONS && (slot->is_found || slot->end <= zone->durable);
-}
-
-static bool is_old_and_can_be(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
-                              bool unused)
-{
-    return sh_replog_eon_is_old(zone, slot) && can_be_cleaned(zone, slot, unused);
-}
-
-struct listed {
-    uint32_t slot, order;
-};
-
-static int by_order(const void *a, const void *b)
-{
-    uint32_t one = ((const struct listed *)a)->order, other = ((const struct listed *)b)->order;
-    return one < other ? -1 : one > other;
-}
-
-/* Lists slots of the zone on which nothing is on its way; the oldest first. ENOMEM. */
-static enum shoal_err slots_list(struct sh_replog_clean *clean,
-                                 bool (*takes)(const struct sh_replog_zone *zone,
-                                               const struct sh_log_slot *slot, bool is_all_known))
-{
-    bool is_all_known = !has_found(clean);
-    struct sh_replog *log = clean->zone->log;
-    unsigned count = 0;
-    size_t room = (size_t)clean->zone->slots.count + 1;
-    struct listed *listed = malloc(room * sizeof *listed);
-    free(clean->slots);
-    clean->slots = malloc(room * sizeof *clean->slots);
-    if (!clean->slots || !listed) {
-        free(listed);
-        return SHOAL_ENOMEM;
-    }
-    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        const struct sh_log_slot *slot = &log->slots.slots[i];
-        if (!slot->pending && takes(clean->zone, slot, is_all_known))
-            listed[count++] = (struct listed){i, slot->order};
-    }
-    qsort(listed, count, sizeof *listed, by_order);
-    for (unsigned i = 0; i < count; i++)
-        clean->slots[i] = listed[i].slot;
-    free(listed);
-    clean->count = count;
-    return SHOAL_OK;
 }
 
 /* Nothing more is written to that slot. */
@@ -216,7 +124,7 @@ static enum shoal_err compaction_choose(struct sh_replog_clean *clean)
     struct sh_replog_zone *zone = clean->zone;
     const struct sh_log_slot *slots = zone->log->slots.slots;
     unsigned count = 0;
-    clean->gone = malloc((size_t)(clean->count + SLOTS_EACH) * sizeof *clean->gone);
+    clean->gone = malloc((size_t)(clean->count + SH_REPLOG_CLEAN_SLOTS) * sizeof *clean->gone);
     if (!clean->gone)
         return SHOAL_ENOMEM;
     bool has_old = false;
@@ -256,13 +164,16 @@ static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
     if (!err)
         err = sh_currents_create(&config, &clean->currents);
     if (!err)
-        err = slots_list(clean, tells_versions);
+        err = sh_replog_clean_choose(clean);
+    if (!err)
+        err = sh_replog_clean_list_tellers(clean);
     if (!err)
         err = compaction_choose(clean);
     if (err) {
         sh_replog_clean_free(clean);
         return err;
     }
+    sh_replog_kept_pieces_make(&clean->kept, zone);
     sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
     log->clean = clean;
     return SHOAL_OK;
@@ -293,11 +204,6 @@ static unsigned begin_next(struct sh_replog *log)
 }
 
 /* --- Versions ---------------------------------------------------------------------------------- */
-
-static uint64_t chunk_of(const struct sh_replog_entry *entry)
-{
-    return entry->local_id | (uint64_t)entry->creator << 48;
-}
 
 static void learn(struct sh_replog_clean *clean, uint64_t first, uint64_t last,
                   struct sh_replog_version version, bool is_removal)
@@ -369,9 +275,10 @@ static void slot_begin(struct sh_replog_clean *clean, const uint8_t *slot)
     sh_replog_walk_begin(&clean->walk, of->kind == SH_SLOT_ENTRIES ? &zone->lives : NULL, slot,
                          zone->log->head.slot_bytes, of->use);
     clean->is_open = true;
+    clean->stays = !sh_replog_clean_is_chosen(clean, clean->slots[clean->reader.next]);
 }
 
-/* Learns the versions of entries that count. */
+/* Learns the versions of entries that count. Those of slots that stay are kept. */
 static void entries_step(struct sh_replog_clean *clean, const uint8_t *slot)
 {
     struct sh_replog_entry entry;
@@ -384,8 +291,11 @@ static void entries_step(struct sh_replog_clean *clean, const uint8_t *slot)
         }
         if (got != SH_REPLOG_WALKED_ENTRY || clean->walk.is_void || sh_replog_is_completion(&entry))
             continue;
-        uint64_t chunk = chunk_of(&entry);
+        uint64_t chunk = sh_replog_chunk_of(&entry);
+        sh_replog_entry_rename(&entry, sh_replog_eon_of(clean->zone->epoch));
         learn(clean, chunk, chunk, entry.version, entry.is_removal);
+        if (clean->stays)
+            sh_replog_clean_keep(clean, &entry);
         i += sh_replog_entry_share(&entry);
     }
 }
@@ -428,38 +338,15 @@ static unsigned versions_step(struct sh_replog_clean *clean)
 
 /* --- Copying ----------------------------------------------------------------------------------- */
 
-/* The oldest slots are cleaned: nothing more is written to them. */
-/* The slots that were begun first, for may_go. */
-static void since_find(struct sh_replog_clean *clean)
+/* Nothing more is written to the slots that are cleaned. */
+static void copies_begin(struct sh_replog_clean *clean)
 {
-    const struct sh_replog *log = clean->zone->log;
-    clean->since_least = clean->since_next = UINT32_MAX;
-    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        const struct sh_log_slot *slot = &log->slots.slots[i];
-        uint32_t since =
-            slot->is_found
-                ? 0
-                : slot->since; /* of an earlier process, whose clock may have been another */
-        if (slot->kind == SH_SLOT_VERSIONS || since >= clean->since_next)
-            continue;
-        clean->since_next = since < clean->since_least ? clean->since_least : since;
-        if (since < clean->since_least)
-            clean->since_least = since;
-    }
-}
-
-static void choose(struct sh_replog_clean *clean)
-{
-    clean->err = slots_list(clean, clean->is_of_eon ? is_old_and_can_be : can_be_cleaned);
-    if (clean->err)
-        return;
-    since_find(clean);
-    unsigned half = clean->is_of_eon ? clean->count : (clean->count + 1) / 2;
-    unsigned most = half < SLOTS_EACH ? half : SLOTS_EACH;
+    unsigned most = clean->chosen_count;
     uint32_t left = clean->zone->log->slots.free_count;
     if (most + 1 > left) /* what survives may need as many, and one more */
         most = left > 2 ? left - 1 : 1;
-    clean->count = most;
+    sh_replog_clean_since_find(clean);
+    sh_replog_clean_list_chosen(clean, most);
     for (unsigned i = 0; i < clean->count; i++)
         gone_add(clean, clean->slots[i]);
     sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
@@ -525,7 +412,7 @@ static enum shoal_err copy(struct sh_replog_clean *clean, const struct sh_replog
 /* Keeps an entry, or not. EAGAIN: there is no room in memory now. */
 static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_replog_entry *entry)
 {
-    uint64_t chunk = chunk_of(entry);
+    uint64_t chunk = sh_replog_chunk_of(entry);
     struct sh_replog_version newest;
     struct sh_replog_status *status = &clean->zone->log->status;
     bool is_completion = sh_replog_is_completion(entry); /* has no version, nothing is newer */
@@ -533,6 +420,11 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
             ? sh_replog_completion_is_over(clean->zone, entry)
             : newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
         status->entries_dropped++;
+        return SHOAL_OK;
+    }
+    if (!is_completion && sh_replog_clean_is_kept(clean, entry)) {
+        status->entries_dropped++;
+        status->entries_twice++;
         return SHOAL_OK;
     }
     if (entry->is_removal && may_go(clean, entry)) {
@@ -543,8 +435,11 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     if (err)
         return err;
     status->entries_kept++;
-    if (!is_completion)
-        learn(clean, chunk, chunk, entry->version, entry->is_removal);
+    clean->zone->keeps_passing |= is_completion || entry->is_removal;
+    if (is_completion)
+        return SHOAL_OK;
+    learn(clean, chunk, chunk, entry->version, entry->is_removal);
+    sh_replog_clean_keep(clean, entry);
     return SHOAL_OK;
 }
 
@@ -674,7 +569,7 @@ static unsigned record(struct sh_replog_clean *clean)
 {
     struct sh_replog_zone *zone = clean->zone;
     struct sh_replog_lives *lives = &zone->lives;
-    bool has_old = has_found(clean);
+    bool has_old = sh_replog_clean_has_found(clean);
     if (!has_old)
         sh_replog_lives_forget(zone);
     sh_replog_eon_forget(zone);
@@ -714,10 +609,13 @@ static unsigned end(struct sh_replog *log, bool is_done)
     struct sh_replog_clean *clean = log->clean;
     struct sh_replog_zone *zone = clean->zone;
     unsigned taken = slots_taken(clean);
+    zone->fruitless_ns = log->now_ns;
     for (unsigned i = 0; is_done && i < clean->gone_count; i++)
         sh_log_slots_give(&log->slots, &zone->slots, clean->gone[i]);
     log->status.slots_cleaned += is_done ? clean->count : 0;
     log->status.compactions += is_done && clean->compaction.zone;
+    if (!is_done && clean->phase >= COPIES)
+        zone->twice_order = log->slots.taken;
     if (!is_done)
         clean_later(zone);
     else if (clean->gone_count > taken)
@@ -739,7 +637,7 @@ static unsigned compact_step(struct sh_replog_clean *clean)
     unsigned work = 0;
     clean->err = sh_replog_compaction_step(&clean->compaction, clean->currents, &work);
     if (!clean->err && sh_replog_compaction_is_sent(&clean->compaction))
-        choose(clean);
+        copies_begin(clean);
     return work;
 }
 
@@ -754,7 +652,7 @@ static unsigned phase_step(struct sh_replog_clean *clean)
         if (clean->compaction.zone)
             clean->phase = COMPACTS;
         else
-            choose(clean);
+            copies_begin(clean);
         return 1;
     case COMPACTS:
         return compact_step(clean);

@@ -289,6 +289,34 @@ static void test_age(void **state)
     assert_true(taken.records > 2000);
 }
 
+/* A zone that is full of records that are not over yet takes writes again when they are: nothing else makes room, as writes are refused. */
+static void test_full_of_records(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 10 * 65536));
+    enum shoal_err err = SHOAL_OK;
+    for (unsigned i = 0, tries = 0; err != SHOAL_ENOSPC; tries++) {
+        uint8_t record[BYTES];
+        struct sh_replog_write write = rig_write(&rig, i % 50, i, 20, 0);
+        record_make(sh_replog_next(rig.zones[0].zone), record);
+        write.completion = sh_bytes_make(record, sizeof record);
+        err = sh_replog_append(rig.zones[0].zone, &write);
+        assert_true(tries < 200000 && (!err || err == SHOAL_EAGAIN || err == SHOAL_ENOSPC));
+        i += !err;
+        if (err)
+            rig_step(&rig, RIG_MS);
+    }
+    uint64_t next = sh_replog_next(rig.zones[0].zone);
+    assert_true(next > 10000);
+    assert_int_equal(append_or_say(0, 1, 1, 20), SHOAL_ENOSPC);
+    rig_step(&rig, 60000 * RIG_MS); /* nothing is over, and the cleaner sees that */
+    assert_int_equal(append_or_say(0, 1, 1, 20), SHOAL_ENOSPC);
+    rig_step(&rig, 240000 * RIG_MS);
+    for (unsigned i = 0; i < 5000; i++)
+        assert_int_equal(append_or_say(0, i % 50, i, 20), SHOAL_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -298,6 +326,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_slot_torn_behind, begin, teardown),
         cmocka_unit_test_setup_teardown(test_pieces, begin, teardown),
         cmocka_unit_test_setup_teardown(test_age, begin, teardown),
+        cmocka_unit_test_setup_teardown(test_full_of_records, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

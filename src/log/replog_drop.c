@@ -7,7 +7,8 @@
  * MARKS: first the disk says that the zone is dropped. Slots go one by one, and what is left of a zone after a crash would pass for
  * all of it; and the primary log has spans of it that the next start would copy to slots. The mark is a span without entries, of
  * life 0, in the primary log, which is synced before the drop goes on, also where packs are synced later. That is read in order, and
- * overwritten in order (replog_primary.c), so what the mark is about is gone before the mark is.
+ * overwritten in order (replog_primary.c), so what of the primary log the mark is about is gone before the mark is; and it is not overwritten
+ * before the drop is over.
  * It tells of incarnations: what the zone gets when it is added again has a higher one. A log without a primary log has nothing to
  * copy; there the head of one of the slots is the mark, which goes last.
  *
@@ -177,6 +178,12 @@ static enum shoal_err mark_begin(struct sh_replog_drop *drop)
         give(drop, drop->slots, drop->count > 0, drop->mark);
     drop->phase = MARKS;
     return SHOAL_OK;
+}
+
+bool sh_replog_drop_needs(const struct sh_replog *log, uint64_t block)
+{
+    const struct sh_replog_drop *drop = log->drops;
+    return drop && drop->is_marking && drop->mark_at % log->head.primary_blocks == block;
 }
 
 /* Whether the mark is on the disk; *work: whether something was done for that. */

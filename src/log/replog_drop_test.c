@@ -261,6 +261,43 @@ static void test_mark_is_synced_first(void **state)
     assert_true(zone_is_whole(end));
 }
 
+static bool holds_zeros(const struct cut *cut, const struct sh_disk_op *op)
+{
+    (void)cut;
+    return sh_disk_is_write(op) && op->offset >= sh_log_slot_at(&rig.log->head, 0);
+}
+
+/* The power fails once the mark is on the disk, and tears the zeros that were to take the place of a slot's head, both copies of it: the zone is
+ * gone, and the slot free. */
+static void test_torn_zeros(void **state)
+{
+    (void)state;
+    struct cut *cut = cut_of(rig.config.disk);
+    struct told told;
+    two_zones();
+    const struct sh_replog_zone *zone = rig.zones[DROPPED].zone;
+    uint64_t head_at = sh_log_slot_at(&rig.log->head, zone->slots.first);
+    drop(DROPPED, &told);
+    cut->holds = holds_zeros;
+    for (unsigned i = 0; !cut->held_seen; i++) {
+        assert_true(i < 1000);
+        rig_step(&rig, RIG_MS);
+    }
+    cut->count = 0;
+    rig.log->in_flight = 0;
+    shut();
+    cut_power(cut);
+    cut->now[head_at + 10] ^= 1;
+    cut->now[head_at + 2048 + 37] ^= 1;
+    rig_open(&rig);
+    assert_null(sh_replog_zone_find(rig.log, rig_zone_id(DROPPED)));
+    assert_int_equal(status().slots_lost, 0);
+    shut();
+    rig_open(&rig);
+    assert_null(sh_replog_zone_find(rig.log, rig_zone_id(DROPPED)));
+    assert_int_equal(status().slots_lost, 0);
+}
+
 /* --- Zones that are added again -------------------------------------------------------------- */
 
 static void zone_add_refused(uint32_t incarnation, enum shoal_err err)
@@ -387,7 +424,10 @@ static void laps(uint64_t from_block, size_t size)
     for (unsigned i = 0; rig.log->lap < lap + 2 || !torn_count; i++) {
         append(OTHER, i % CHUNKS, i, size);
         if (i % 3 == 0) {
-            sh_replog_sync(rig.zones[OTHER].zone);
+            if (rig.config.syncs_later)
+                sh_replog_hand(rig.zones[OTHER].zone);
+            else
+                sh_replog_sync(rig.zones[OTHER].zone);
             rig_step(&rig, RIG_MS);
             rig_step(&rig, RIG_MS);
         }
@@ -432,6 +472,58 @@ static void test_lap_of_mark_synced_later(void **state)
     rig.config.syncs_later = true;
     laps(764, 4000);
     assert_int_equal(mark_at, sh_log_primary_at());
+}
+
+static unsigned heads_zeroed;
+
+/* Of the slots that are given away, all but the first. */
+static bool holds_given(const struct cut *cut, const struct sh_disk_op *op)
+{
+    (void)cut;
+    bool is_head = op->kind == SH_DISK_WRITE && op->size == SH_SLOT_HEAD_BYTES &&
+                   op->offset >= sh_log_slot_at(&rig.log->head, 0);
+    return is_head && heads_zeroed++ > 0;
+}
+
+/* A disk is slow to give the zone's slots away, and others write so much meanwhile that laps of the primary log would go over the mark. Some slots are
+ * given away, and the power fails: none of the others is found. */
+static void laps_meanwhile(bool syncs_later)
+{
+    struct cut *cut = cut_of(rig.config.disk);
+    struct told told;
+    rig.config.primary_blocks = 256;
+    rig.config.syncs_later = syncs_later;
+    two_zones();
+    assert_true(rig.zones[DROPPED].zone->slots.count > 1);
+    drop(DROPPED, &told);
+    heads_zeroed = 0;
+    cut->holds = holds_given;
+    for (unsigned i = 0; i < 400; i++) {
+        append(OTHER, i % CHUNKS, i, 20);
+        sh_replog_sync(rig.zones[OTHER].zone);
+        rig_step(&rig, RIG_MS);
+    }
+    assert_true(heads_zeroed > 1);
+    assert_int_equal(told.times, 0);
+    cut->count = 0;
+    rig.log->in_flight = 0;
+    shut();
+    cut_power(cut);
+    rig_open(&rig);
+    assert_null(sh_replog_zone_find(rig.log, rig_zone_id(DROPPED)));
+    assert_int_equal(rig_load(&rig, OTHER).err, SHOAL_OK);
+}
+
+static void test_laps_meanwhile(void **state)
+{
+    (void)state;
+    laps_meanwhile(false);
+}
+
+static void test_laps_meanwhile_synced_later(void **state)
+{
+    (void)state;
+    laps_meanwhile(true);
 }
 
 /* --- Whatever the zone is doing ------------------------------------------------------------------ */
@@ -624,6 +716,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_kills_without_primary, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mark_comes_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_mark_is_synced_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_torn_zeros, setup, teardown),
         cmocka_unit_test_setup_teardown(test_added_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_added_again_without_primary, setup, teardown),
         cmocka_unit_test_setup_teardown(test_laps, setup, teardown),
@@ -633,6 +726,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_kills_synced_later, setup, teardown),
         cmocka_unit_test_setup_teardown(test_laps_synced_later, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lap_of_mark_synced_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_laps_meanwhile, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_laps_meanwhile_synced_later, setup, teardown),
         cmocka_unit_test_setup_teardown(test_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read, setup, teardown),
         cmocka_unit_test_setup_teardown(test_busy, setup, teardown),

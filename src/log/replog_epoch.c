@@ -79,6 +79,18 @@ enum shoal_err sh_replog_life_end(struct sh_replog_zone *zone)
     return err ? err : sh_replog_epoch_end(zone);
 }
 
+/* What slots have of the number that comes next does not count any more, so it does not have to be durable before they are cleaned: before the
+ * cleaner gives one away it records when each life began. The write that comes may need their room. */
+static void abandoned_end(struct sh_replog_zone *zone)
+{
+    struct sh_log_slot *slots = zone->log->slots.slots;
+    for (uint32_t i = zone->slots.first; i != SH_SLOT_NONE; i = slots[i].next) {
+        if (slots[i].end > zone->next_sequence)
+            slots[i].end = zone->next_sequence;
+    }
+    zone->fruitless = 0;
+}
+
 /* A life begins within a process: what the one before has of the number that comes next does not count. */
 static void life_begin(struct sh_replog_zone *zone)
 {
@@ -90,6 +102,7 @@ static void life_begin(struct sh_replog_zone *zone)
     enum shoal_err err =
         sh_replog_lives_add(&zone->lives, zone->life, zone->life_first, zone->durable);
     SH_ASSERT(!err); /* there was room */
+    abandoned_end(zone);
     zone->has_void = true;
     zone->void_order = log->slots.taken;
     zone->void_lap = log->lap;

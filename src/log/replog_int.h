@@ -152,6 +152,11 @@ struct sh_replog_zone {
     uint64_t rest_max; /* chunks beside the long range for which the cleaner has room */
     uint32_t
         fruitless; /* slots that were cleaned since the last batch of writes without one being gained */
+    uint64_t fruitless_ns; /* when the last such slot was cleaned */
+    bool
+        keeps_passing; /* the cleaner has kept completion records, or marks of removals, which go when they are older */
+    uint32_t
+        twice_order; /* slots that were taken before that may have what another one has, of a cleaning that failed */
     uint64_t clean_again_ns; /* not before */
     /* The end of an epoch. */
     bool is_ending;                         /* its versions are encoded; nothing is appended */
@@ -196,8 +201,6 @@ struct sh_replog_room {
     uint64_t refused;
     unsigned allocating, discarding; /* slots, by operations in flight */
     uint32_t least, to_discard;      /* free slots since excess_ns was set; of these, how many go */
-    uint32_t
-        trimmed; /* bare slots that were passed over since the last one that may have had room */
 };
 
 struct sh_replog {
@@ -247,12 +250,12 @@ struct sh_replog {
     uint8_t *pack; /* SH_REPLOG_PACK_BYTES, aligned */
     struct sh_replog_packed *in_pack;
     unsigned in_pack_count;
-    size_t pack_size;       /* of one that waits for the disk; 0: there is none */
-    bool pack_is_mark;      /* that one */
-    uint8_t *primary_marks; /* a bit for each block of the ring in which a mark lies */
-    bool is_packing;
-    uint64_t primary_at; /* where the next pack goes, in blocks ever written */
-    uint64_t lap_at;     /* where this lap began, in such blocks */
+    size_t pack_size;                /* of one that waits for the disk; 0: there is none */
+    bool pack_is_mark;               /* that one */
+    uint8_t *primary_marks;          /* a bit for each block of the ring in which a mark lies */
+    bool is_packing, pack_is_synced; /* the one that is on its way */
+    uint64_t primary_at;             /* where the next pack goes, in blocks ever written */
+    uint64_t lap_at;                 /* where this lap began, in such blocks */
     /* Packs before that are handed; covered by a sync that has begun; on the disk. In such blocks. */
     uint64_t packs_handed, packs_syncing, packs_synced;
     uint32_t lap;
@@ -493,6 +496,8 @@ unsigned sh_replog_giving_step(struct sh_replog_giving *giving);
 enum shoal_err sh_replog_marks_add(struct sh_replog_marks *marks,
                                    const struct sh_replog_dropped *dropped);
 bool sh_replog_marks_have(const struct sh_replog_marks *marks, uint64_t zone, uint32_t incarnation);
+/* Whether a mark lies in that block of the primary log which is needed, as the zone's slots have not all been given away yet. */
+bool sh_replog_drop_needs(const struct sh_replog *log, uint64_t block);
 unsigned sh_replog_drops_step(struct sh_replog *log);
 /* No operation is in flight. */
 void sh_replog_drops_free(struct sh_replog *log);

@@ -168,39 +168,47 @@ static enum shoal_err marks_zero(struct sh_replog *log)
     return err ? err : sync(log, SH_DISK_SYNC);
 }
 
-/* The zone of which the slot is, by a span of the use that a copy of its head tells, which says that the head had been on the disk; NULL: none
- * does, so a crash may have left the slot so. */
-static enum shoal_err lost_zone(struct sh_replog *log, uint32_t slot, const uint64_t uses[2],
-                                struct sh_replog_zone **zone_out)
+/* What a slot has whose head is damaged: a span of the use that a copy of its head tells. Rather one which says that the head had been on
+ * the disk: else a crash may have left the slot so. False: it has none. */
+static bool lost_span(const struct sh_replog *log, const uint8_t *bytes, const uint64_t uses[2],
+                      struct sh_span *span_out)
 {
-    size_t size = log->head.slot_bytes;
-    uint8_t *bytes = aligned_alloc(SH_BLOCK_BYTES, size);
-    enum shoal_err err =
-        bytes ? read_at(log, sh_log_slot_at(&log->head, slot), bytes, size) : SHOAL_ENOMEM;
-    *zone_out = NULL;
-    for (unsigned i = 0; !err && !*zone_out && i < 2; i++) {
-        struct sh_scan scan = {
-            .bytes = sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES, size - SH_SLOT_HEAD_BYTES),
-            .use = uses[i],
-            .mask = UINT64_MAX};
+    bool has_one = false;
+    for (unsigned i = 0; i < 2; i++) {
+        struct sh_scan scan = {.bytes = sh_bytes_make(bytes + SH_SLOT_HEAD_BYTES,
+                                                      log->head.slot_bytes - SH_SLOT_HEAD_BYTES),
+                               .use = uses[i],
+                               .mask = UINT64_MAX};
         struct sh_span span;
         struct sh_reader entries;
-        while (!err && !*zone_out && uses[i] && sh_scan_next(&scan, &span, &entries)) {
+        while (uses[i] && sh_scan_next(&scan, &span, &entries)) {
+            *span_out = span;
+            has_one = true;
             if (span.sound > SH_SLOT_HEAD_BYTES)
-                err = sh_replog_zone_make(log, span.zone, (uint16_t)(span.zone >> 48),
-                                          span.incarnation, zone_out);
+                return true;
         }
     }
-    free(bytes);
-    return err;
+    return has_one;
 }
 
-/* Both copies of a slot's head are damaged: it is not used any more, and its zone, if that can be told, is damaged. */
+/* Both copies of a slot's head are damaged. If its zone was dropped, a crash has torn the zeros that were to take their place. Else it is not
+ * used any more, and its zone, if that can be told, is damaged. */
 static enum shoal_err slot_lose(struct sh_replog *log, uint32_t slot)
 {
     const uint64_t uses[2] = {sh_log_slot_use_of(log->pack, 0), sh_log_slot_use_of(log->pack, 1)};
-    struct sh_replog_zone *zone;
-    enum shoal_err err = lost_zone(log, slot, uses, &zone);
+    size_t size = log->head.slot_bytes;
+    uint8_t *bytes = aligned_alloc(SH_BLOCK_BYTES, size);
+    struct sh_replog_zone *zone = NULL;
+    struct sh_span span = {.zone = 0};
+    enum shoal_err err =
+        bytes ? read_at(log, sh_log_slot_at(&log->head, slot), bytes, size) : SHOAL_ENOMEM;
+    bool has_span = !err && lost_span(log, bytes, uses, &span);
+    free(bytes);
+    if (has_span && sh_replog_marks_have(&log->marks, span.zone, span.incarnation))
+        return head_zero(log, slot);
+    if (has_span && span.sound > SH_SLOT_HEAD_BYTES)
+        err = sh_replog_zone_make(log, span.zone, (uint16_t)(span.zone >> 48), span.incarnation,
+                                  &zone);
     if (err)
         return err;
     sh_log_slots_lose(&log->slots, slot);

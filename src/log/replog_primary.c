@@ -122,13 +122,18 @@ void sh_replog_packs_synced(struct sh_replog *log)
     }
 }
 
-/* Where primary_at is was handed. */
+static bool is_all_synced(const struct sh_replog *log)
+{
+    return log->packs_synced == log->packs_handed;
+}
+
+/* Where primary_at is was handed, and synced, if the pack was. */
 static void packs_note(struct sh_replog *log)
 {
     if (!sh_replog_packs_wait(log))
         log->unsynced_ns = log->now_ns;
     log->packs_handed = log->primary_at;
-    if (!log->config.syncs_later)
+    if (log->pack_is_synced)
         log->packs_syncing = log->packs_synced = log->packs_handed;
 }
 
@@ -145,14 +150,15 @@ static void on_packed(struct sh_disk_op *done)
     for (unsigned i = 0; i < log->in_pack_count; i++) {
         struct sh_replog_zone *zone = log->in_pack[i].zone;
         zone->packed_handed = log->in_pack[i].end;
-        if (log->config.syncs_later)
-            unsynced_add(zone);
-        else
+        if (log->pack_is_synced)
             zone->packed_durable = zone->packed_handed;
+        else
+            unsynced_add(zone);
         sh_replog_zone_hand_settle(zone);
         sh_replog_zone_settle(zone);
     }
     log->in_pack_count = 0;
+    log->is_sync_wanted &= sh_replog_packs_wait(log);
 }
 
 /* Whether a mark (replog_drop.c) lies in a block of the ring. */
@@ -176,18 +182,20 @@ static uint64_t blocks_to_mark(const struct sh_replog *log)
 
 /* How many bytes a pack may have where the next one goes. Begins the next lap where the rest of this one is too short. Both a lap and a
  * pack that overwrites a mark wait until all packs before are synced: so a start finds a pack of the last lap or of the one before, whatever was
- * lost, and nothing that a mark is about without the mark. No pack is in flight. */
+ * lost, and nothing that a mark is about without the mark. A pack that would overwrite the mark of a zone that is being dropped waits until
+ * that is over. No pack is in flight. */
 static size_t pack_room(struct sh_replog *log)
 {
     uint64_t blocks = log->head.primary_blocks, at = log->primary_at % blocks, left = blocks - at;
-    bool is_all_synced = log->packs_synced == log->packs_handed;
     bool is_exact =
         at == 0 && log->primary_at != log->lap_at; /* the last pack ended with the lap */
     bool is_over = left < PACK_BLOCKS || is_exact;
-    if (!is_all_synced && (is_over || is_mark(log, at))) {
+    if (!is_all_synced(log) && (is_over || is_mark(log, at))) {
         log->is_sync_wanted |= sh_replog_packs_wait(log);
         return 0;
     }
+    if (sh_replog_drop_needs(log, is_over ? 0 : at))
+        return 0;
     if (is_over) {
         uint64_t skipped = is_exact ? 0 : left;
         if (blocks_free(log) < skipped)
@@ -238,11 +246,11 @@ static void span_put_alone(struct sh_replog *log, const struct sh_span *span, si
 }
 
 /* Hands the pack to the disk; false: not now. The first one of a lap is always synced, before others take the place of the lap before:
- * see pack_room. */
+ * see pack_room. So is one that somebody waits for, which saves the disk a sync of its own, unless a pack before it isn't: that sync has both. */
 static bool pack_write(struct sh_replog *log)
 {
     uint64_t at = log->primary_at % log->head.primary_blocks;
-    bool is_synced = !log->config.syncs_later || at == 0;
+    bool is_synced = !log->config.syncs_later || at == 0 || (log->waiting && is_all_synced(log));
     const struct sh_disk_op op = {.kind = is_synced ? SH_DISK_WRITE_SYNC : SH_DISK_WRITE,
                                   .offset = sh_log_primary_at() + at * SH_BLOCK_BYTES,
                                   .data = log->pack,
@@ -255,6 +263,7 @@ static bool pack_write(struct sh_replog *log)
     if (log->pack_is_mark)
         log->primary_marks[at / 8] |= (uint8_t)(1u << at % 8);
     log->pack_is_mark = false;
+    log->pack_is_synced = is_synced;
     log->primary_at += log->pack_size / SH_BLOCK_BYTES;
     log->pack_size = 0;
     log->is_packing = true;

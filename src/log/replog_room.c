@@ -31,6 +31,7 @@
 #define LAZY_NS UINT64_C(1000000000)
 #define TRIM_AFTER_NS UINT64_C(10000000000)
 #define TRIM_EACH_NS UINT64_C(10000000)
+#define PASSED_MAX 64u /* bare slots that are looked at in a step for one that may have room */
 
 /* How many slots are to be free. */
 static uint32_t wanted(const struct sh_replog *log)
@@ -256,26 +257,31 @@ static unsigned discards_step(struct sh_replog *log)
     return work;
 }
 
-/* Room that was left behind in a slot that is bare. */
+/* When room that was left behind in a bare slot is to be discarded: at once where the disk is full. */
+static uint64_t trim_due_ns(const struct sh_replog *log)
+{
+    const struct sh_replog_room *room = &log->room;
+    if (room->has_no_discard || room->discarding || !log->slots.left_count)
+        return UINT64_MAX;
+    return room->is_full ? log->now_ns : room->trim_ns;
+}
+
+/* Discards that of one slot. Those that may have some come first, but for those of which an allocation failed: the others go behind them, a
+ * few in each step. */
 static unsigned trim_step(struct sh_replog *log)
 {
     struct sh_replog_room *room = &log->room;
-    if (room->discarding || !log->slots.bare_count ||
-        (log->now_ns < room->trim_ns && !room->is_full))
+    struct sh_log_slots *slots = &log->slots;
+    if (trim_due_ns(log) > log->now_ns)
         return 0;
-    uint32_t slot = log->slots.bare_first;
-    if (!log->slots.slots[slot].may_have_room) { /* all that may have some come first, but for */
-        if (room->trimmed >= log->slots.count)   /* those of which an allocation failed */
-            return 0;
-        room->trimmed++;
-        (void)sh_log_slots_bare_take(&log->slots);
-        sh_log_slots_bare_add(&log->slots, slot, false);
-        return 1;
+    for (unsigned i = 0; !slots->slots[slots->bare_first].may_have_room; i++) {
+        if (i == PASSED_MAX)
+            return 1;
+        sh_log_slots_bare_add(slots, sh_log_slots_bare_take(slots), false);
     }
-    if (!discard(log, slot))
+    if (!discard(log, slots->bare_first))
         return 0;
-    (void)sh_log_slots_bare_take(&log->slots);
-    room->trimmed = 0;
+    (void)sh_log_slots_bare_take(slots);
     room->trim_ns = log->now_ns + TRIM_EACH_NS;
     return 1;
 }
@@ -325,5 +331,6 @@ uint64_t sh_replog_room_due_ns(const struct sh_replog *log)
         due = log->now_ns;
     if (!room->has_no_discard && room->excess_ns && !room->discarding && room->excess_ns < due)
         due = room->excess_ns;
-    return due;
+    uint64_t trim_due = trim_due_ns(log);
+    return trim_due < due ? trim_due : due;
 }

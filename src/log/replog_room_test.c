@@ -186,11 +186,23 @@ static void test_discards(void **state)
     (void)rig_assert_all(&rig, 1);
 }
 
-/* Room that a process leaves in slots that are free is given back in time. */
-static void test_left_behind(void **state)
+/* As steps, but of an idle log, which is stepped when it says so, or its disk wakes it; at most that often. */
+static void idle_steps(uint64_t ns, unsigned most)
 {
-    (void)state;
-    struct cut *disk = disk_of();
+    uint64_t end = rig.now_ns + ns;
+    for (unsigned count = 0;; count++) {
+        uint64_t due = rig.log->in_flight ? rig.now_ns : sh_replog_due_ns(rig.log);
+        if (due >= end)
+            break;
+        assert_true(count < most);
+        rig_step(&rig, due > rig.now_ns ? due - rig.now_ns : RIG_MS / 100);
+    }
+    rig.now_ns = end;
+}
+
+/* Leaves a file that has room in ten slots that are free, as a process may that ends; opens the log again. */
+static void leave_behind(struct cut *disk)
+{
     rig_open(&rig);
     steps(10);
     shut();
@@ -201,16 +213,45 @@ static void test_left_behind(void **state)
     }
     disk->size = slots_at() + 110 * 65536;
     rig_open(&rig);
+}
+
+static void assert_given_back(const struct cut *disk)
+{
+    uint64_t begin = slots_at() / 4096;
+    for (unsigned slot = 100; slot < 110; slot++)
+        assert_int_equal(disk->backed[begin + slot * SLOT_BLOCKS + 1], 0);
+}
+
+/* Room that a process leaves in slots that are free is given back in time. */
+static void test_left_behind(void **state)
+{
+    (void)state;
+    struct cut *disk = disk_of();
+    leave_behind(disk);
     uint64_t used = disk->used;
     steps(9000);
     assert_int_equal(disk->used, used);
     steps(3000);
-    for (unsigned slot = 100; slot < 110; slot++)
-        assert_int_equal(disk->backed[begin + slot * SLOT_BLOCKS + 1], 0);
+    assert_given_back(disk);
     uint64_t discards = disk->discards;
     steps(3000);
     assert_int_equal(disk->discards, discards); /* once */
-    assert_true(sh_replog_due_ns(rig.log) > rig.now_ns);
+    assert_true(sh_replog_due_ns(rig.log) == UINT64_MAX);
+}
+
+/* Also where nobody writes: the log says when it wants to be stepped for it, and no more often than there is to do. */
+static void test_left_behind_idle(void **state)
+{
+    (void)state;
+    struct cut *disk = disk_of();
+    leave_behind(disk);
+    steps(100); /* what an open leaves to do */
+    uint64_t used = disk->used;
+    idle_steps(9000 * RIG_MS, 0);
+    assert_int_equal(disk->used, used);
+    idle_steps(3000 * RIG_MS, 1000);
+    assert_given_back(disk);
+    assert_true(sh_replog_due_ns(rig.log) == UINT64_MAX);
 }
 
 int main(void)
@@ -223,6 +264,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cleaned_while_full, setup, teardown),
         cmocka_unit_test_setup_teardown(test_discards, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left_behind, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_left_behind_idle, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@
 #include "log/replog_int.h"
 #include "log/version_log.h"
 
-#define EACH_STEP 2000 /* entries */
+#define EACH_STEP 2000 /* entries, or tuples of a version log */
 #define READ_BYTES ((size_t)1 << 20)
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -28,8 +28,10 @@ struct sh_replog_scrub {
     struct sh_replog_reading reading;
     struct sh_log_slot_head head;
     struct sh_replog_walk walk;
-    size_t end; /* behind the last span, or piece, behind the head */
-    struct sh_version_reader tuples;
+    size_t end;                      /* behind the last span, or piece, behind the head */
+    struct sh_version_reader tuples; /* of a piece, if is_in_piece */
+    bool is_in_piece;
+    size_t piece_end; /* behind it */
     uint64_t next_ns;
 };
 
@@ -163,6 +165,7 @@ static void look_begin(struct sh_replog *log)
     }
     scrub->phase = LOOKS;
     scrub->end = 0;
+    scrub->is_in_piece = false;
     sh_replog_walk_begin(&scrub->walk, NULL, scrub->bytes, scrub->filled, scrub->use);
 }
 
@@ -204,26 +207,38 @@ static unsigned entries_step(struct sh_replog *log)
     return 1;
 }
 
-/* A piece of a version log at a time: its sum is checked when it is opened, its tuples one by one. */
-static unsigned versions_step(struct sh_replog *log)
+/* The next piece of a version log; false: the slot is over. */
+static bool piece_begin(struct sh_replog *log)
 {
     struct sh_replog_scrub *scrub = log->scrub;
     struct sh_bytes bytes =
         sh_bytes_make(scrub->bytes + SH_SLOT_HEAD_BYTES, scrub->filled - SH_SLOT_HEAD_BYTES);
+    scrub->piece_end = scrub->end;
+    scrub->is_in_piece =
+        sh_version_piece_next(bytes, &scrub->piece_end, scrub->head.zone,
+                              sh_replog_flush_least_in(&scrub->head), &scrub->tuples);
+    return scrub->is_in_piece;
+}
+
+/* Some of a piece of a version log: its sum is checked when it is opened, its tuples one by one. */
+static unsigned versions_step(struct sh_replog *log)
+{
+    struct sh_replog_scrub *scrub = log->scrub;
     struct sh_version_tuple tuple;
-    enum sh_version_got got;
-    size_t at = scrub->end;
-    if (!sh_version_piece_next(bytes, &at, scrub->head.zone, sh_replog_flush_least_in(&scrub->head),
-                               &scrub->tuples)) {
+    enum sh_version_got got = SH_VERSION_TUPLE;
+    if (!scrub->is_in_piece && !piece_begin(log)) {
         look_end(log, SIZE_MAX);
         return 1;
     }
-    while ((got = sh_version_reader_next(&scrub->tuples, &tuple)) == SH_VERSION_TUPLE)
-        continue;
+    for (unsigned i = 0; i < EACH_STEP && got == SH_VERSION_TUPLE; i++)
+        got = sh_version_reader_next(&scrub->tuples, &tuple);
+    if (got == SH_VERSION_TUPLE)
+        return 1;
+    scrub->is_in_piece = false;
     if (got == SH_VERSION_DAMAGED)
         look_end(log, scrub->end);
     else
-        scrub->end = at;
+        scrub->end = scrub->piece_end;
     return 1;
 }
 

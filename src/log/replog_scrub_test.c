@@ -160,6 +160,50 @@ static void test_damage_of_versions(void **state)
     assert_ptr_equal(told.zone, rig.zones[1].zone);
 }
 
+/* How many tuples the largest piece of a slot of the version log has. */
+static unsigned tuples_of_largest(uint32_t slot, size_t size)
+{
+    const struct cut *cut = cut_of(rig.config.disk);
+    struct sh_bytes bytes = sh_bytes_make(cut->now + at_of(slot, SH_SLOT_HEAD_BYTES), size);
+    struct sh_version_reader reader;
+    struct sh_version_tuple tuple;
+    unsigned most = 0;
+    for (size_t at = 0; sh_version_piece_next(bytes, &at, rig_zone_id(0), 0, &reader);) {
+        unsigned count = 0;
+        while (sh_version_reader_next(&reader, &tuple) == SH_VERSION_TUPLE)
+            count++;
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+/* Pieces of the version log that have more tuples than are looked at in a step are looked at to their end. */
+static void test_large_pieces(void **state)
+{
+    (void)state;
+    rig.config.slot_bytes = 256 << 10;
+    rig.config.slots = 200;
+    rig.config.buffer_bytes = 4 << 20;
+    begin(16 * RATE);
+    for (unsigned i = 0; i < 8000; i++) {
+        const struct sh_replog_write write = {.local_id = 2 * (i % 4000) + 1,
+                                              .creator = RIG_OWNER,
+                                              .pieces = 1,
+                                              .payload = {NULL, 100}};
+        while (sh_replog_append(rig.zones[0].zone, &write) == SHOAL_EAGAIN)
+            rig_step(&rig, RIG_MS);
+    }
+    rig_sync(&rig, ZONES_USED);
+    passes(2);
+    uint32_t slot = slot_of(0, SH_SLOT_VERSIONS);
+    assert_true(tuples_of_largest(slot, rig.config.slot_bytes - SH_SLOT_HEAD_BYTES) > 2000);
+    assert_int_equal(told.times, 0);
+    flip(at_of(slot, 8192)); /* in its middle */
+    passes(2);
+    assert_int_equal(told.times, 1);
+    assert_int_equal(told.slot, slot);
+}
+
 /* So many bytes a second, and not many more. */
 static void test_rate(void **state)
 {
@@ -239,6 +283,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage_of_the_last, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage_of_versions, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_pieces, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rate, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_head, setup, teardown),
         cmocka_unit_test_setup_teardown(test_torn_head, setup, teardown),

@@ -63,6 +63,7 @@ void sh_log_slots_bare_add(struct sh_log_slots *slots, uint32_t slot, bool may_h
 {
     queue_add(slots, slot, &slots->bare_first, &slots->bare_last, &slots->bare_count);
     slots->slots[slot].may_have_room = may_have_room;
+    slots->left_count += may_have_room;
 }
 
 uint32_t sh_log_slots_free_take(struct sh_log_slots *slots)
@@ -72,7 +73,10 @@ uint32_t sh_log_slots_free_take(struct sh_log_slots *slots)
 
 uint32_t sh_log_slots_bare_take(struct sh_log_slots *slots)
 {
-    return queue_take(slots, &slots->bare_first, &slots->bare_count);
+    uint32_t slot = queue_take(slots, &slots->bare_first, &slots->bare_count);
+    if (slot != SH_SLOT_NONE)
+        slots->left_count -= slots->slots[slot].may_have_room;
+    return slot;
 }
 
 void sh_log_slots_find(struct sh_log_slots *slots, struct sh_log_slot_list *list, uint32_t slot,

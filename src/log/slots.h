@@ -42,6 +42,7 @@ struct sh_log_slots {
     uint32_t count, bytes; /* bytes: of each, with the head */
     uint32_t free_first, free_last, free_count;
     uint32_t bare_first, bare_last, bare_count;
+    uint32_t left_count; /* bare ones that may have room */
     uint32_t lost_count; /* with damaged heads */
     uint32_t taken;      /* so far */
 };

@@ -137,9 +137,11 @@ static void test_found(void **state)
     assert_int_equal(found.free_count, 0);
     assert_int_equal(found.bare_count, 2);
     assert_true(found.slots[0].may_have_room && !found.slots[2].may_have_room);
+    assert_int_equal(found.left_count, 1);
     assert_int_equal(sh_log_slots_take(&found, &list, SH_SLOT_ENTRIES, 1, 1), SH_SLOT_NONE);
     back_all(&found);
     assert_int_equal(found.free_count, 2);
+    assert_int_equal(found.left_count, 0);
     assert_int_equal(found.slots[1].since, 5);
     assert_true(found.slots[1].is_found);
     assert_int_equal(found.slots[3].use, 13);

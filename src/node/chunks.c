@@ -166,8 +166,11 @@ static void on_sync(void *arg, struct sh_msg_in *in)
     struct sh_held *held;
     if (!sh_reader_done(&in->payload) || !sh_backup_is_on(chunks->backup)) {
         bool is_well = sh_reader_done(&in->payload);
-        sh_chunks_refuse(in, is_well ? SHOAL_EINVAL : SHOAL_EPROTO,
-                         is_well ? "this node logs to no disk: see its option replicas" : NULL);
+        char text[100];
+        (void)snprintf(text, sizeof text,
+                       "node %u has no log, so its chunks are on no disk: see its option replicas",
+                       sh_msg_nid(chunks->msg).v);
+        sh_chunks_refuse(in, is_well ? SHOAL_ENOBACKUP : SHOAL_EPROTO, is_well ? text : NULL);
     } else if (sh_held_begin(chunks->helds, in, &held)) {
         sh_write_begin(sh_held_write(held), SH_LEVEL_DURABLE);
         sh_backup_write_all(chunks->backup, sh_held_write(held));

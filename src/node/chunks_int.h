@@ -25,7 +25,16 @@ struct sh_chunks {
     uint32_t chunk_bytes_max;
     sh_chunks_remover remove; /* NULL: the backup's own */
     void *remove_arg;
+    /* Called between two looks of a get at a chunk, which other threads may change then; a test does. NULL in a node. */
+    void (*looked)(void *arg);
+    void *looked_arg;
 };
+
+static inline void sh_chunks_looked(const struct sh_chunks *chunks)
+{
+    if (chunks->looked)
+        chunks->looked(chunks->looked_arg);
+}
 
 /* chunks.c */
 /* The store's ID of a chunk that this node may serve now. ENOTOWNER (counted); EBUSY: it is moving;
@@ -77,6 +86,9 @@ void sh_create_register(struct sh_chunks *chunks);
 /* changes.c */
 SHOAL_NODISCARD enum shoal_err
 sh_chunks_remove_one(struct sh_chunks *chunks, struct sh_write *write, uint64_t cid, sh_lid lid);
+
+/* reads.c: what a get answers whose room was taken in its answer before it read: a chunk of another size by then is to be asked for again. */
+enum shoal_err sh_chunks_got_err(enum shoal_err err, bool is_its_size);
 
 /* reads.c, changes.c, multi.c: set the handlers of what reads one chunk, changes one, or does
  * either to many. */

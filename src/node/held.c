@@ -200,11 +200,26 @@ enum sh_level sh_helds_level(const struct sh_helds *helds, sh_msg_type type)
     return level ? (enum sh_level)(level - 1) : helds->config.level;
 }
 
+/* A level that is named is a promise to the caller, which a node without a log can't keep. The node's own level is none: whoever started the node
+ * knows that it has no log. */
+static bool is_refused(const struct sh_helds *helds, const struct sh_msg_in *in)
+{
+    char text[200];
+    if (sh_chunks_level_of(in->type) <= SH_LEVEL_ASYNC + 1)
+        return false;
+    snprintf(text, sizeof text,
+             "node %u has no log, so it keeps chunks at the level async only: start it with the "
+             "option replicas, or write at that level",
+             sh_msg_nid(helds->config.msg).v);
+    sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_ENOBACKUP, text);
+    return true;
+}
+
 bool sh_held_begin(struct sh_helds *helds, const struct sh_msg_in *in, struct sh_held **held_out)
 {
     *held_out = NULL;
     if (!sh_backup_is_on(helds->config.backup))
-        return true;
+        return !is_refused(helds, in);
     struct sh_held *held = held_take(helds, in);
     if (!held)
         return false;
@@ -300,10 +315,12 @@ static void on_dropped(void *arg, enum shoal_err err)
     pool_give(arg);
 }
 
-/* The answer still waits for its own write, so that others wait for that write. */
+/* One that may have written waits for that all the same, so that others wait for it. */
 void sh_held_drop(struct sh_held *held)
 {
-    if (held && !sh_write_wait(held->helds->config.backup, &held->write, on_dropped, held))
+    if (!held)
+        return;
+    if (held->is_read || !sh_write_wait(held->helds->config.backup, &held->write, on_dropped, held))
         pool_give(held);
 }
 

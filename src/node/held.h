@@ -45,8 +45,8 @@ enum sh_level sh_helds_level(const struct sh_helds *helds, sh_msg_type type);
 
 /* --- What an answer waits for ------------------------------------------------------------------ */
 
-/* Begins a request that changes chunks, before anything has changed. *held_out: NULL where nothing is backed up. False: too many are held; it
- * has been answered (EBUSY). */
+/* Begins a request that changes chunks, before anything has changed. *held_out: NULL where nothing is backed up. False: it has been answered, as too
+ * many are held (EBUSY), or as it names a level for which there is no backup (ENOBACKUP). */
 SHOAL_NODISCARD bool sh_held_begin(struct sh_helds *helds, const struct sh_msg_in *in,
                                    struct sh_held **held_out);
 /* For whom its changes are made, at the request's level. NULL of NULL. */

@@ -65,42 +65,51 @@ static void answer_put(struct sh_writer *w, enum shoal_err err, const struct sh_
     sh_put64(w, left);
 }
 
-/* Whether the answer tells whether there is the chunk, and that may yet be undone: then it is given later, to whoever hears it. */
-static bool answer_held(struct sh_locks *locks, const struct sh_msg_in *in, shoal_cid cid,
-                        enum shoal_err err)
+static sh_lid lid_of(const struct sh_locks *locks, shoal_cid cid)
+{
+    return sh_holdings_lid(sh_msg_nid(locks->config.msg), cid);
+}
+
+/* Where the answer tells whether there is the chunk, and that may yet be undone, it is given later, to whoever hears it; *is_held_out then. Takes the held
+ * one, which may be NULL. EBUSY: too many answers are held, and the asker has been told. */
+static enum shoal_err answer_held(struct sh_locks *locks, const struct sh_msg_in *in, shoal_cid cid,
+                                  struct sh_held *held, enum shoal_err err, bool *is_held_out)
 {
     const struct sh_lease nobody = {0};
-    struct sh_held *held = NULL;
     struct sh_answer answer;
-    if (!locks->config.helds || in->type != SH_LOCKS_LOCK ||
-        (err != SHOAL_OK && err != SHOAL_ENOCHUNK))
-        return false;
-    sh_lid lid = sh_holdings_lid(sh_msg_nid(locks->config.msg), cid);
-    if (!sh_held_saw(locks->config.helds, in, lid, &held))
-        return true;
-    if (!held)
-        return false;
-    if (sh_answer_begin(in, held, SH_LOCKS_ANSWER_BYTES, &answer)) {
+    bool tells = in->type == SH_LOCKS_LOCK && (err == SHOAL_OK || err == SHOAL_ENOCHUNK);
+    *is_held_out = false;
+    if (!locks->config.helds || !tells) {
+        sh_held_drop(held);
+        return SHOAL_OK;
+    }
+    if (!sh_held_saw(locks->config.helds, in, lid_of(locks, cid), &held))
+        return SHOAL_EBUSY;
+    *is_held_out = held != NULL;
+    if (held && sh_answer_begin(in, held, SH_LOCKS_ANSWER_BYTES, &answer)) {
         answer_put(answer.w, err, &nobody, 0);
         sh_answer_end(in, &answer);
     }
-    return true;
+    return SHOAL_OK;
 }
 
-/* Answers a request, now or when its wait is over. ECONNLOST: nobody is there to hear it. */
+/* Answers a request, now or when its wait is over; takes the held one, which may be NULL. ECONNLOST: nobody is there to hear it. EBUSY: the asker has
+ * heard that instead, as there was no room for an answer that has to wait. */
 static enum shoal_err answer(struct sh_locks *locks, struct sh_reply_to to, sh_msg_type type,
-                             shoal_cid cid, struct sh_lease_owner owner, enum shoal_err err)
+                             shoal_cid cid, struct sh_lease_owner owner, struct sh_held *held,
+                             enum shoal_err err)
 {
     const struct sh_msg_in in = {.msg = locks->config.msg, .type = type, .reply_to = to};
     struct sh_lease other = {0};
     struct sh_out out;
     uint64_t left = 0;
-    bool is_refused = err == SHOAL_EBUSY || err == SHOAL_ETIMEOUT;
-    if (answer_held(locks, &in, cid, err))
-        return SHOAL_OK;
+    bool is_refused = err == SHOAL_EBUSY || err == SHOAL_ETIMEOUT, is_held;
+    enum shoal_err sent = answer_held(locks, &in, cid, held, err, &is_held);
+    if (sent != SHOAL_OK || is_held)
+        return sent;
     if (is_refused && in_the_way(locks, cid, owner, &other))
         left = left_ns(other.deadline_ns, sh_now(&locks->config.clock));
-    enum shoal_err sent = sh_msg_reply(locks->config.msg, to, type, SH_LOCKS_ANSWER_BYTES, &out);
+    sent = sh_msg_reply(locks->config.msg, to, type, SH_LOCKS_ANSWER_BYTES, &out);
     if (sent != SHOAL_OK)
         return sent;
     answer_put(&out.w, err, &other, left);
@@ -144,7 +153,8 @@ static unsigned ends_answer(struct sh_locks *locks)
             sh_msg_reply_error(locks->config.msg, to, SH_LOCKS_LOCK, end->err, NULL);
             continue;
         }
-        enum shoal_err sent = answer(locks, to, SH_LOCKS_LOCK, end->cid, end->owner, end->err);
+        enum shoal_err sent =
+            answer(locks, to, SH_LOCKS_LOCK, end->cid, end->owner, NULL, end->err);
         if (sent == SHOAL_OK || end->err != SHOAL_OK)
             continue;
         /* The owner can't be told that it has the lock: the next in line gets it, and an owner that
@@ -168,8 +178,7 @@ static void ends_answer_some(struct sh_locks *locks)
 static bool exists(const struct sh_locks *locks, shoal_cid cid)
 {
     uint32_t size;
-    sh_lid lid = sh_holdings_lid(sh_msg_nid(locks->config.msg), cid);
-    return sh_store_size(locks->config.store, lid, &size) == SHOAL_OK;
+    return sh_store_size(locks->config.store, lid_of(locks, cid), &size) == SHOAL_OK;
 }
 
 /* A chunk that is about to move takes its locks with it: none may change meanwhile. */
@@ -226,7 +235,8 @@ static bool asked_read(struct sh_locks *locks, struct sh_msg_in *in, struct aske
 static void answer_now(struct sh_locks *locks, const struct sh_msg_in *in,
                        const struct asked *asked, enum shoal_err err)
 {
-    enum shoal_err sent = answer(locks, in->reply_to, in->type, asked->cid, asked->owner, err);
+    enum shoal_err sent =
+        answer(locks, in->reply_to, in->type, asked->cid, asked->owner, NULL, err);
     /* A lock whose answer has nobody to hear it falls with the connection, or runs out. */
     (void)sent;
     ends_answer_some(locks);
@@ -266,23 +276,47 @@ static enum shoal_err acquire(struct sh_locks *locks, const struct asked *asked,
     return err;
 }
 
+/* Answers a LOCK that does not wait. A lock that its owner can't be told of is given back; had: the owner has had it before, and keeps it. */
+static void lock_answer(struct sh_locks *locks, const struct sh_msg_in *in,
+                        const struct asked *asked, struct sh_held *held, bool had,
+                        enum shoal_err err)
+{
+    enum shoal_err sent =
+        answer(locks, in->reply_to, in->type, asked->cid, asked->owner, held, err);
+    if (sent == SHOAL_EBUSY && err == SHOAL_OK && !had) {
+        enum shoal_err released = sh_leases_release(locks->leases, asked->cid, asked->owner,
+                                                    sh_now(&locks->config.clock));
+        SH_ASSERT(released == SHOAL_OK || released == SHOAL_ENOLOCK); /* the chunk was removed */
+    }
+    ends_answer_some(locks);
+}
+
+/* The answer may have to wait until the chunk that it tells of is logged: where there is no room for it, nothing is granted. */
 static void on_lock(void *arg, struct sh_msg_in *in)
 {
     struct sh_locks *locks = arg;
+    struct sh_helds *helds = locks->config.helds;
+    struct sh_held *held = NULL;
     struct asked asked;
     if (!asked_read(locks, in, &asked))
         return;
     if (!in->is_request)
         return; /* nobody would hear that it is held */
+    if (helds && !sh_held_saw(helds, in, lid_of(locks, asked.cid), &held))
+        return;
     /* A grant to this owner that is still to be told, and that nobody hears any more, would be
      * taken back after this request has extended it. */
     while (sh_leases_ended_count(locks->leases) > 0)
         (void)ends_answer(locks);
+    bool had = helds && sh_leases_holds(locks->leases, asked.cid, asked.owner, SH_LEASE_READER,
+                                        sh_now(&locks->config.clock));
     enum shoal_err err = acquire(locks, &asked, in->reply_to);
-    if (err == SHOAL_EAGAIN)
-        ends_answer_some(locks);
-    else
-        answer_now(locks, in, &asked, err);
+    if (err != SHOAL_EAGAIN) {
+        lock_answer(locks, in, &asked, held, had, err);
+        return;
+    }
+    sh_held_drop(held);
+    ends_answer_some(locks);
 }
 
 static void on_unlock(void *arg, struct sh_msg_in *in)

@@ -73,13 +73,12 @@ static enum shoal_err got_err(uint32_t size, uint32_t room)
     return size > room ? SHOAL_ESIZE : SHOAL_OK;
 }
 
-/* A chunk that is gone, or was removed and made anew, since its size was looked up: the room stays
- * padding. */
-static void got_nothing(uint8_t *head, void *data, uint32_t size)
+/* A chunk that is gone, or is of another size, since its size was looked up: the room stays padding. */
+static void got_nothing(uint8_t *head, void *data, uint32_t size, enum shoal_err err)
 {
     if (size > 0)
         memset(data, 0, size);
-    sh_store16(head, SHOAL_ENOCHUNK);
+    sh_store16(head, (uint16_t)err);
 }
 
 /* Gets some chunks straight into the answer, or begins with a large one. */
@@ -125,8 +124,9 @@ static void get_some(struct sh_chunks *chunks, struct multi *multi, struct sh_ms
     }
     (void)sh_store_get_multi(chunks->store, ops, ops_count);
     for (size_t i = 0; i < ops_count; i++) {
-        if (ops[i].err != SHOAL_OK || ops[i].size != expected[i])
-            got_nothing(heads[i], ops[i].data, expected[i]);
+        enum shoal_err err = sh_chunks_got_err(ops[i].err, ops[i].size == expected[i]);
+        if (err != SHOAL_OK)
+            got_nothing(heads[i], ops[i].data, expected[i], err);
     }
     for (size_t i = 0; i < seen_count && !multi->is_refused; i++)
         multi->is_refused = !sh_held_saw(chunks->helds, in, seen[i], &multi->held);
@@ -257,8 +257,9 @@ static void large_some(struct sh_chunks *chunks, struct multi *multi, const stru
     }
     if (!sh_store_reading_step(chunks->store, &multi->reading, &err))
         return;
+    err = sh_chunks_got_err(err, true);
     if (err != SHOAL_OK)
-        got_nothing(multi->head, multi->reading.into, multi->reading.size);
+        got_nothing(multi->head, multi->reading.into, multi->reading.size, err);
     multi->is_refused = !sh_held_saw(chunks->helds, in, multi->reading.cid, &multi->held);
     multi->is_large = false;
 }
@@ -355,8 +356,10 @@ static bool piece(struct sh_chunks *chunks, struct multi *multi, struct sh_msg_i
         }
     } else if (multi->phase == SIZE) {
         size_some(chunks, multi);
-        if (multi->done == multi->count)
+        if (multi->done == multi->count) {
+            sh_chunks_looked(chunks);
             err = work_begin(multi, in);
+        }
         if (err == SHOAL_ETOOBIG)
             text = "the answer would be too large: ask for fewer chunks at once";
     } else {

@@ -76,6 +76,11 @@ static void job_answer(struct sh_chunks *chunks, const struct sh_msg_in *in, str
 
 /* --- All of a chunk ------------------------------------------------------------------------ */
 
+enum shoal_err sh_chunks_got_err(enum shoal_err err, bool is_its_size)
+{
+    return err == SHOAL_ESIZE || (err == SHOAL_OK && !is_its_size) ? SHOAL_EBUSY : err;
+}
+
 /* Writes a GET answer's head and, if the chunk was read, its bytes. */
 static void put_got(struct sh_writer *w, enum shoal_err err, uint32_t size, const uint8_t *bytes)
 {
@@ -96,52 +101,6 @@ static uint8_t *medium_take(struct sh_chunks *chunks, const struct sh_msg_in *in
     return chunks->medium;
 }
 
-/* Reads into memory of the step's, and answers then. */
-static void get_medium_backed(struct sh_chunks *chunks, const struct sh_msg_in *in, sh_lid lid,
-                              uint32_t size)
-{
-    struct sh_held *held = NULL;
-    struct sh_answer answer;
-    uint8_t *bytes = medium_take(chunks, in);
-    uint32_t got = 0;
-    if (!bytes)
-        return;
-    enum shoal_err err = sh_store_get(chunks->store, lid, bytes, size, &got);
-    if (err == SHOAL_ESIZE || (err == SHOAL_OK && got != size))
-        err = SHOAL_ENOCHUNK;
-    if (!sh_held_saw(chunks->helds, in, lid, &held) ||
-        !sh_answer_begin(in, held, SH_CHUNKS_GET_HEAD_BYTES + (err ? 0 : (size_t)size), &answer))
-        return;
-    put_got(answer.w, err, err ? 0 : size, bytes);
-    sh_answer_end(in, &answer);
-}
-
-/* Answers a GET of a chunk too large for the stack: reads it where it is sent from. A chunk that
- * changes in between is answered as gone, with padding. */
-static void get_medium(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid, uint32_t size)
-{
-    struct sh_answer answer;
-    sh_step_long();
-    if (sh_backup_is_on(chunks->backup)) {
-        get_medium_backed(chunks, in, lid, size);
-        return;
-    }
-    if (!sh_answer_begin(in, NULL, SH_CHUNKS_GET_HEAD_BYTES + (size_t)size, &answer))
-        return;
-    uint8_t *head = sh_writer_take(answer.w, SH_CHUNKS_GET_HEAD_BYTES);
-    uint8_t *bytes = sh_writer_take(answer.w, size);
-    SH_ASSERT(head && bytes);
-    uint32_t got = 0;
-    enum shoal_err err = sh_store_get(chunks->store, lid, bytes, size, &got);
-    if (err == SHOAL_OK && got != size)
-        err = SHOAL_ENOCHUNK;
-    if (err != SHOAL_OK)
-        memset(bytes, 0, size);
-    sh_store16(head, (uint16_t)(err == SHOAL_ESIZE ? SHOAL_ENOCHUNK : err));
-    sh_store32(head + 2, size);
-    sh_answer_end(in, &answer);
-}
-
 /* Answers a GET whose bytes, if there are any, are at hand. */
 static void get_answer(struct sh_chunks *chunks, const struct sh_msg_in *in, sh_lid lid,
                        enum shoal_err err, uint32_t size, const uint8_t *bytes)
@@ -153,6 +112,50 @@ static void get_answer(struct sh_chunks *chunks, const struct sh_msg_in *in, sh_
                          &answer))
         return;
     put_got(answer.w, err, size, bytes);
+    sh_answer_end(in, &answer);
+}
+
+/* Reads into memory of the step's, which has room for whatever is not read in pieces, and answers then. Others may have resized the chunk since
+ * it was looked at: the answer is of what is read now, or, if that is large, comes from a turn of its own. */
+static void get_medium_backed(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid,
+                              uint32_t room)
+{
+    uint8_t *bytes = medium_take(chunks, in);
+    uint32_t size = 0;
+    if (!bytes)
+        return;
+    enum shoal_err err = sh_store_get(chunks->store, lid, bytes, SH_STORE_PIECE_BYTES, &size);
+    if (err == SHOAL_OK && size > room)
+        err = SHOAL_ESIZE;
+    in->goes_on = err == SHOAL_ESIZE && size <= room;
+    if (!in->goes_on)
+        get_answer(chunks, in, lid, err, size, bytes);
+}
+
+/* Answers a GET of a chunk too large for the stack: reads it where it is sent from. The answer's size is fixed by then: of a chunk that was
+ * resized in between the asker hears EBUSY, with padding, and asks again. */
+static void get_medium(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid lid, uint32_t size,
+                       uint32_t room)
+{
+    struct sh_answer answer;
+    sh_step_long();
+    sh_chunks_looked(chunks);
+    if (sh_backup_is_on(chunks->backup)) {
+        get_medium_backed(chunks, in, lid, room);
+        return;
+    }
+    if (!sh_answer_begin(in, NULL, SH_CHUNKS_GET_HEAD_BYTES + (size_t)size, &answer))
+        return;
+    uint8_t *head = sh_writer_take(answer.w, SH_CHUNKS_GET_HEAD_BYTES);
+    uint8_t *bytes = sh_writer_take(answer.w, size);
+    SH_ASSERT(head && bytes);
+    uint32_t got = 0;
+    enum shoal_err err =
+        sh_chunks_got_err(sh_store_get(chunks->store, lid, bytes, size, &got), got == size);
+    if (err != SHOAL_OK)
+        memset(bytes, 0, size);
+    sh_store16(head, (uint16_t)err);
+    sh_store32(head + 2, size);
     sh_answer_end(in, &answer);
 }
 
@@ -204,7 +207,7 @@ static void get_begin(struct sh_chunks *chunks, struct sh_msg_in *in, uint64_t c
         return;
     }
     if (err == SHOAL_ESIZE && size <= room) {
-        get_medium(chunks, in, lid, size);
+        get_medium(chunks, in, lid, size, room);
         return;
     }
     if (err == SHOAL_OK && size > room)
@@ -246,6 +249,21 @@ static void part_head_put(struct sh_writer *w, enum shoal_err err, uint32_t chun
     sh_put32(w, bytes);
 }
 
+/* What to say of a part that was not read; the chunk's size, if that is why. It may have been resized since: one that is long enough by now is to be asked
+ * for again. */
+static enum shoal_err part_err(struct sh_chunks *chunks, const struct part *part,
+                               enum shoal_err err, uint32_t *chunk_bytes_out)
+{
+    if (err != SHOAL_ESIZE)
+        return err;
+    sh_chunks_looked(chunks);
+    if (sh_store_size(chunks->store, part->lid, chunk_bytes_out) != SHOAL_OK)
+        return SHOAL_ENOCHUNK;
+    bool is_long_enough =
+        part->offset <= *chunk_bytes_out && part->size <= *chunk_bytes_out - part->offset;
+    return is_long_enough ? SHOAL_EBUSY : SHOAL_ESIZE;
+}
+
 static void part_answer(struct sh_chunks *chunks, const struct sh_msg_in *in, enum shoal_err err,
                         const struct part *part, const uint8_t *bytes)
 {
@@ -253,8 +271,7 @@ static void part_answer(struct sh_chunks *chunks, const struct sh_msg_in *in, en
     struct sh_answer answer;
     uint32_t size = err == SHOAL_OK ? part->size : 0;
     uint32_t chunk_bytes = 0;
-    if (err == SHOAL_ESIZE && sh_store_size(chunks->store, part->lid, &chunk_bytes) != SHOAL_OK)
-        err = SHOAL_ENOCHUNK;
+    err = part_err(chunks, part, err, &chunk_bytes);
     if (!sh_held_saw(chunks->helds, in, part->lid, &held) ||
         !sh_answer_begin(in, held, SH_CHUNKS_PART_HEAD_BYTES + (size_t)size, &answer))
         return;
@@ -283,10 +300,9 @@ static void part_get_medium(struct sh_chunks *chunks, struct sh_msg_in *in, cons
     uint8_t *bytes = sh_writer_take(answer.w, part->size);
     SH_ASSERT(head && bytes);
     uint32_t now = 0;
-    enum shoal_err err =
-        sh_store_get_part(chunks->store, part->lid, part->offset, bytes, part->size);
-    if (err == SHOAL_ESIZE && sh_store_size(chunks->store, part->lid, &now) != SHOAL_OK)
-        err = SHOAL_ENOCHUNK;
+    enum shoal_err err = part_err(
+        chunks, part, sh_store_get_part(chunks->store, part->lid, part->offset, bytes, part->size),
+        &now);
     if (err != SHOAL_OK)
         memset(bytes, 0, part->size);
     struct sh_writer w = sh_writer_make(head, SH_CHUNKS_PART_HEAD_BYTES);

@@ -12,7 +12,8 @@
  *     answer      runs, each u64 first chunk ID, u32 how many; in the order of the sizes
  *   GET           u64 chunk ID, u32 room
  *     answer      u16 error, u32 size, and if the error is OK the chunk's bytes (ESIZE: size is the
- *                 room needed; ENOCHUNK: size is 0)
+ *                 room needed; ENOCHUNK, EBUSY: so many bytes of padding follow). EBUSY: it was
+ *                 resized just then, or moves, and is to be asked for again
  *   PUT           u64 chunk ID, bytes to the end
  *   REMOVE        u64 chunk ID
  *   MULTI_GET     any number of: u64 chunk ID, u32 room
@@ -44,11 +45,11 @@
  *     answer      for each: u16 error
  *   LOG_LEVELS    the levels, as the option log_levels; at most 1023 bytes. Any node
  *   SYNC          empty: answered once all that was written here by anybody is on the disks of the backups
- *                 (EINVAL: nothing is backed up)
+ *                 (ENOBACKUP: nothing is backed up)
  *
  * How far a change gets before it is answered is its level (enum sh_level in backup/backup.h). A request that
  * changes chunks has each type four times: that of the table names no level, and has the node's own (option
- * durability); with 0x40 it is asynchronous, with 0x80 replicated, with 0xC0 durable.
+ * durability); with 0x40 it is asynchronous, with 0x80 replicated, with 0xC0 durable. A node that backs nothing up refuses the last two (ENOBACKUP).
  */
 #ifndef SH_PROTO_CHUNKS_H
 #define SH_PROTO_CHUNKS_H

@@ -186,8 +186,30 @@ class Replicas(harness.Case):
         peer = harness.Node(self, "plain", "--superpeers", self.superpeer.address, "--failure-ns",
                             "1s").wait_ready()
         client = self.client()
-        self.assertRegex(client.ask("sync"), "^SHOAL_EINVAL no peer")
+        self.assertRegex(client.ask("sync"), "^SHOAL_ENOBACKUP no peer")
         self.assertTrue(client.do("create", 5, peer.nid))
+
+    def test_a_peer_without_a_log_promises_nothing(self):
+        """Levels that only a log can keep are refused there, and nothing is changed; a peer with one keeps them meanwhile."""
+        plain = harness.Node(self, "plain", "--superpeers", self.superpeer.address, "--failure-ns",
+                             "1s").wait_ready()
+        logged = self.start_on("data")
+        client = self.client()
+        cid, kept = client.do("create", 5, plain.nid), client.do("create", 5, logged.nid)
+        client.do("put", cid, "there")
+        for level in LEVELS[1:]:
+            client.do("level", level)
+            says = f"^SHOAL_ENOBACKUP node {plain.nid} has no log.*option replicas"
+            self.assertRegex(client.ask("create", 5, plain.nid), says)
+            self.assertRegex(client.ask("put", cid, "other"), says)
+            self.assertRegex(client.ask("multi", 3, 16, plain.nid), "^SHOAL_ENOBACKUP")
+            self.assertEqual(client.do("get", cid), "there")
+            client.do("put", kept, level[:5])
+        self.assertRegex(client.ask("sync"), f"^SHOAL_ENOBACKUP node {plain.nid} has no log.*others? ")
+        client.do("level", "async")
+        client.do("put", cid, "async")
+        plain.stop()
+        harness.eventually(self, "a sync without that peer", harness.READY_MAX, lambda: client.ask("sync") == "ok")
 
     def test_registry_memory(self):
         """There a peer that is started again is another node."""

@@ -1,0 +1,147 @@
+/* Which slots of a zone the cleaner reads, and which it cleans. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "log/replog_clean_int.h"
+
+bool sh_replog_clean_has_found(const struct sh_replog_clean *clean)
+{
+    const struct sh_replog *log = clean->zone->log;
+    uint32_t i = clean->zone->slots.first;
+    while (i != SH_SLOT_NONE && !log->slots.slots[i].is_found)
+        i = log->slots.slots[i].next;
+    return i != SH_SLOT_NONE;
+}
+
+/* Whether something may be there twice, as a cleaning has failed that had copied some: in slots that were there then. */
+static bool has_twice(const struct sh_replog_clean *clean)
+{
+    const struct sh_replog_zone *zone = clean->zone;
+    const struct sh_log_slot *slots = zone->log->slots.slots;
+    uint32_t i = zone->slots.first;
+    while (i != SH_SLOT_NONE &&
+           (slots[i].kind == SH_SLOT_VERSIONS || slots[i].order >= zone->twice_order))
+        i = slots[i].next;
+    return i != SH_SLOT_NONE;
+}
+
+/* What has to be read to know the versions: the version log. It lacks those of an epoch that a crash has ended; so as long as
+ * there are slots from before, all entries from before are read too, wherever they are now. It also tells which of them are there twice: a crash
+ * leaves both what was cleaned and what had been copied by then, and a start puts into slots what is in slots already. */
+static bool tells_versions(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
+                           bool is_all_known)
+{
+    (void)zone;
+    return slot->kind == SH_SLOT_VERSIONS ||
+           (!is_all_known && (slot->is_found || slot->kind == SH_SLOT_SURVIVORS));
+}
+
+/* All that it has is durable without a gap, so that no later life takes its numbers again. */
+static bool can_be_cleaned(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
+                           bool unused)
+{
+    (void)unused;
+    return slot->kind != SH_SLOT_VERSIONS && (slot->is_found || slot->end <= zone->durable);
+}
+
+static bool is_old_and_can_be(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
+                              bool unused)
+{
+    return sh_replog_eon_is_old(zone, slot) && can_be_cleaned(zone, slot, unused);
+}
+
+struct listed {
+    uint32_t slot, order;
+};
+
+static int by_order(const void *a, const void *b)
+{
+    uint32_t one = ((const struct listed *)a)->order, other = ((const struct listed *)b)->order;
+    return one < other ? -1 : one > other;
+}
+
+/* Lists slots of the zone on which nothing is on its way, the oldest first, with room for as many as are chosen. ENOMEM. */
+static enum shoal_err slots_list(struct sh_replog_clean *clean,
+                                 bool (*takes)(const struct sh_replog_zone *zone,
+                                               const struct sh_log_slot *slot, bool is_all_known))
+{
+    bool is_all_known = !sh_replog_clean_has_found(clean) && !has_twice(clean);
+    struct sh_replog *log = clean->zone->log;
+    unsigned count = 0;
+    size_t room = (size_t)clean->zone->slots.count + SH_REPLOG_CLEAN_SLOTS;
+    struct listed *listed = malloc(room * sizeof *listed);
+    free(clean->slots);
+    clean->slots = malloc(room * sizeof *clean->slots);
+    if (!clean->slots || !listed) {
+        free(listed);
+        return SHOAL_ENOMEM;
+    }
+    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
+        const struct sh_log_slot *slot = &log->slots.slots[i];
+        if (!slot->pending && takes(clean->zone, slot, is_all_known))
+            listed[count++] = (struct listed){i, slot->order};
+    }
+    qsort(listed, count, sizeof *listed, by_order);
+    for (unsigned i = 0; i < count; i++)
+        clean->slots[i] = listed[i].slot;
+    free(listed);
+    clean->count = count;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_replog_clean_list_tellers(struct sh_replog_clean *clean)
+{
+    return slots_list(clean, tells_versions);
+}
+
+/* They are chosen before anything is read: what is kept elsewhere is known once all has been read. */
+enum shoal_err sh_replog_clean_choose(struct sh_replog_clean *clean)
+{
+    enum shoal_err err = slots_list(clean, clean->is_of_eon ? is_old_and_can_be : can_be_cleaned);
+    if (err)
+        return err;
+    unsigned half = clean->is_of_eon ? clean->count : (clean->count + 1) / 2;
+    clean->chosen_count = half < SH_REPLOG_CLEAN_SLOTS ? half : SH_REPLOG_CLEAN_SLOTS;
+    memcpy(clean->chosen, clean->slots, clean->chosen_count * sizeof *clean->chosen);
+    return SHOAL_OK;
+}
+
+bool sh_replog_clean_is_chosen(const struct sh_replog_clean *clean, uint32_t slot)
+{
+    for (unsigned i = 0; i < clean->chosen_count; i++) {
+        if (clean->chosen[i] == slot)
+            return true;
+    }
+    return false;
+}
+
+/* Something may have been written to one since it was chosen. */
+void sh_replog_clean_list_chosen(struct sh_replog_clean *clean, unsigned most)
+{
+    const struct sh_log_slot *slots = clean->zone->log->slots.slots;
+    clean->count = 0;
+    for (unsigned i = 0; i < clean->chosen_count && clean->count < most; i++) {
+        const struct sh_log_slot *slot = &slots[clean->chosen[i]];
+        if (!slot->pending && can_be_cleaned(clean->zone, slot, false))
+            clean->slots[clean->count++] = clean->chosen[i];
+    }
+}
+
+/* The slots that were begun first, for may_go. */
+void sh_replog_clean_since_find(struct sh_replog_clean *clean)
+{
+    const struct sh_replog *log = clean->zone->log;
+    clean->since_least = clean->since_next = UINT32_MAX;
+    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
+        const struct sh_log_slot *slot = &log->slots.slots[i];
+        uint32_t since =
+            slot->is_found
+                ? 0
+                : slot->since; /* of an earlier process, whose clock may have been another */
+        if (slot->kind == SH_SLOT_VERSIONS || since >= clean->since_next)
+            continue;
+        clean->since_next = since < clean->since_least ? clean->since_least : since;
+        if (since < clean->since_least)
+            clean->since_least = since;
+    }
+}
