@@ -385,6 +385,9 @@ static void run_seed(uint64_t seed, uint64_t at)
     for (unsigned i = 0; i < 30; i++) {
         write_for(owner_draw(&owner, 60) * FAKE_MS);
         trouble_make();
+        /* Now and then for so long that backups which stand still are given up. */
+        if (!owner_draw(&owner, 10))
+            owner_pass(&owner, 3500 * FAKE_MS);
     }
     trouble_end();
     write_for(100 * FAKE_MS);
