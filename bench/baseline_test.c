@@ -71,14 +71,18 @@ static void tcp_runs_for_its_time(void **state)
 
 /* Twice the bytes that are current: of the slots cleaned, nearly a fifth is still. And three quarters of them in
  * use, of a log that may be twice as large: 1.7, as theory has it. */
-static void the_oldest_cost_what_theory_says(void **state)
+static void slots_cost_what_theory_says(void **state)
 {
     (void)state;
-    assert_float_equal(sh_log_theory_oldest(0.5), 1.255, 0.002);
-    assert_float_equal(sh_log_theory_oldest(0.5 / 0.75), 1.716, 0.002);
-    assert_float_equal(sh_log_theory_oldest(0.75), 2.199, 0.002);
-    assert_float_equal(sh_log_theory_oldest(0), 0, 0);
-    assert_float_equal(sh_log_theory_oldest(1), 0, 0);
+    assert_float_equal(sh_log_theory(SH_REPLOG_OLDEST, 0.5), 1.255, 0.002);
+    assert_float_equal(sh_log_theory(SH_REPLOG_OLDEST, 0.5 / 0.75), 1.716, 0.002);
+    assert_float_equal(sh_log_theory(SH_REPLOG_OLDEST, 0.75), 2.199, 0.002);
+    assert_float_equal(sh_log_theory(SH_REPLOG_COST_BENEFIT, 0.75), 2.199, 0.002);
+    assert_float_equal(sh_log_theory(SH_REPLOG_RANDOM, 0.5 / 0.75), 3, 0.001);
+    for (int selection = 0; selection < SH_REPLOG_SELECTIONS; selection++) {
+        assert_float_equal(sh_log_theory((enum sh_replog_selection)selection, 0), 0, 0);
+        assert_float_equal(sh_log_theory((enum sh_replog_selection)selection, 1), 0, 0);
+    }
 }
 
 /* Each level, with more than one round's requests, and with none but the owner; and the files are gone. */
@@ -316,7 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tcp_counts_every_message),
         cmocka_unit_test(tcp_runs_for_its_time),
-        cmocka_unit_test(the_oldest_cost_what_theory_says),
+        cmocka_unit_test(slots_cost_what_theory_says),
         cmocka_unit_test(rounds_answer_every_request),
         cmocka_unit_test(libraries_count_every_message),
         cmocka_unit_test(tables_hold_what_was_set),

@@ -73,12 +73,14 @@ struct sh_bench_flags {
     unsigned sync_every;    /* --sync-every so many chunks log waits until they are durable */
     uint64_t disk_writes;   /* --disk-writes: a second, that the disk takes at most */
     unsigned levels;        /* --levels: 2, or 1 without the primary log */
+    const char *selection;  /* --selection of the slots that are cleaned */
+    unsigned fill;          /* --fill: percent of a zone's log that its chunks are */
 };
 
 /* Named numbers that a benchmark adds to the columns that all share. Each is the
  * median of the runs, all of which have the same ones in the same order; they stand in a line of
  * their own below the row, and with --json are members of its object. */
-#define SH_BENCH_FIGURES_MAX 12
+#define SH_BENCH_FIGURES_MAX 16
 struct sh_bench_figures {
     unsigned count;
     const char *keys[SH_BENCH_FIGURES_MAX]; /* static texts, "bytes_per_write" */

@@ -239,11 +239,18 @@ static void flags_reach_the_benchmarks(void **state)
 /* Each figure that a row must have, and what each source wrote adds up. */
 static void log_figures_check(const char *text)
 {
-    static const char *const keys[] = {
-        "bytes_per_write",        "fill_percent",          "memory_bytes",
-        "log_per_memory",         "amplification_primary", "amplification_slots",
-        "amplification_cleaning", "slots_cleaned",         "fill_mean_percent",
-        "amplification_segments", "theory_oldest"};
+    static const char *const keys[] = {"bytes_per_write",
+                                       "fill_percent",
+                                       "memory_bytes",
+                                       "log_per_memory",
+                                       "amplification_primary",
+                                       "amplification_slots",
+                                       "amplification_cleaning",
+                                       "slots_cleaned",
+                                       "fill_mean_percent",
+                                       "amplification_segments",
+                                       "theory",
+                                       "of_theory"};
     struct sh_json *row = NULL;
     struct sh_json_error error;
     assert_int_equal(sh_json_parse(text, strcspn(text, "\n"), &row, &error), SHOAL_OK);
@@ -299,6 +306,7 @@ static void logs_are_written_in_every_shape(void **state)
     snprintf(line, sizeof line,
              "log --case random --zones 3 --zone-bytes 1MiB --segment-bytes 64KiB --folder %s"
              " --buffer-bytes 1MiB --vs one-level --disk-writes 15000 --sync-every 100"
+             " --selection random --fill 40"
              " --seconds 0.2 --runs 1 --json",
              folder);
     assert_int_equal(bench(line, &text), 0);
@@ -306,6 +314,8 @@ static void logs_are_written_in_every_shape(void **state)
     assert_non_null(strstr(text, "\"ratio_ops_per_s\":"));
     row_has(text, "disk_writes", 15000);
     row_has(text, "sync_every", 100);
+    row_has(text, "fill", 40);
+    assert_non_null(strstr(text, "\"selection\":\"random\""));
     free(text);
     assert_int_equal(rmdir(folder), 0);
 }

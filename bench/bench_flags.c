@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "bench/bench_int.h"
 #include "bench/store_sizes.h"
+#include "log/replog.h"
 
 enum flag_kind {
     FLAG_TEXT,
@@ -97,6 +98,12 @@ static const struct flag flags_known[] = {
      "log"},
     {"levels", FLAG_UNSIGNED, "", AT(levels), 2,
      "levels of a log: 2 (default), or 1: without the primary log", "log"},
+    {"selection", FLAG_TEXT, "", AT(selection), 0,
+     "which segments of a log are cleaned: cost-benefit (default), timestamps, age-fill, oldest or "
+     "random",
+     "log"},
+    {"fill", FLAG_UNSIGNED, "", AT(fill), 70,
+     "percent of a zone's log that its chunks take (default 50)", "log"},
     {"placement", FLAG_TEXT, "", AT(placement), 0,
      "where client and server run: spin, one-core, cross-core, free (default) or all", NULL},
     {"seconds", FLAG_SECONDS, "", AT(seconds), 3600, "length of a run, for example 0.5", NULL},
@@ -263,6 +270,8 @@ static enum shoal_err words_check(const struct sh_bench_flags *flags,
         err = word_check("durability", flags->durability, durabilities, NULL, error_out);
     if (!err)
         err = word_check("access", flags->access, accesses, NULL, error_out);
+    if (!err)
+        err = word_check("selection", flags->selection, sh_replog_selection_names, NULL, error_out);
     if (!err)
         err = word_check("transport", flags->transport, transports_of(entry), NULL, error_out);
     if (!err && entry)

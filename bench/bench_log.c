@@ -8,8 +8,8 @@
  *   hotcold     90 % of the writes to every tenth chunk, one by one
  *
  * The cases but load begin, unmeasured, with a load, and write twice as many chunks as there are. A
- * zone's chunks are --zone-bytes with headers, and its log may take twice that in slots of
- * --segment-bytes. --vs disk writes the same number of bytes to the same place (disk_base.h); --vs one-level is the log
+ * zone's chunks are --zone-bytes with headers, --fill percent (50) of what its log may take, in slots of
+ * --segment-bytes, which are cleaned by --selection. --vs disk writes the same number of bytes to the same place (disk_base.h); --vs one-level is the log
  * without its primary log.
  *
  * Prediction: docs/log.md, "What limits it": 50 ns for a chunk of 64 bytes are the disk's at
@@ -34,6 +34,7 @@
 #define SEGMENT_BYTES (UINT64_C(1) << 20)
 #define SEGMENT_BYTES_MIN (UINT64_C(64) << 10)
 #define SEGMENT_MULTIPLE 4096u
+#define FILL 50
 #define BUFFER_BYTES (UINT64_C(32) << 20)
 #define BUFFER_BYTES_MIN (UINT64_C(1) << 20)
 #define BUFFER_MULTIPLE 65536u
@@ -91,7 +92,10 @@ static void plan_make(const struct sh_bench_flags *flags, struct sh_log_plan *pl
     uint64_t each = plan->size + SH_LOG_ENTRY_BYTES;
     plan->chunks = flags->count ? flags->count / plan->zones : plan->zone_bytes / each;
     plan->zone_bytes = plan->chunks * each;
-    plan->slots_each = sh_replog_slots_for(plan->segment_bytes, 2 * plan->zone_bytes);
+    plan->log_bytes = plan->zone_bytes * 100 / or_default(flags->fill, FILL);
+    plan->slots_each = sh_replog_slots_for(plan->segment_bytes, plan->log_bytes);
+    plan->selection =
+        flags->selection ? sh_replog_selection_of(flags->selection) : SH_REPLOG_COST_BENEFIT;
     plan->is_direct = !flags->access || strcmp(flags->access, "cached") != 0;
     plan->is_raw = flags->access && strcmp(flags->access, "raw") == 0;
     plan->sync_every = flags->sync_every;
@@ -163,9 +167,11 @@ static void extra_make(struct log_bench *log)
     const struct sh_log_plan *plan = &log->plan;
     snprintf(log->extra, sizeof log->extra,
              "size=%u zones=%u count=%" PRIu64 " segment_bytes=%u buffer_bytes=%" PRIu64
-             " batch=%u access=%s levels=%u",
+             " batch=%u access=%s levels=%u selection=%s fill=%u",
              plan->size, plan->zones, sh_log_plan_count(plan), plan->segment_bytes,
-             plan->buffer_bytes, plan->batch, access_name(plan), plan->has_primary ? 2 : 1);
+             plan->buffer_bytes, plan->batch, access_name(plan), plan->has_primary ? 2 : 1,
+             sh_replog_selection_names[plan->selection],
+             (unsigned)(plan->zone_bytes * 100 / plan->log_bytes));
     size_t used = strlen(log->extra);
     if (plan->sync_every)
         snprintf(log->extra + used, sizeof log->extra - used, " sync_every=%u", plan->sync_every);
@@ -236,11 +242,9 @@ static void random_bars(const struct log_bench *log, const struct sh_bench_media
               RANDOM_MIN, true);
     bar_print(log, "percent of the slots in use",
               sh_bench_figure_get(&medians->figures, "fill_percent"), 0, FILL_MAX, false);
-    double theory = sh_bench_figure_get(&medians->figures, "theory_oldest");
-    if (theory > 0)
-        bar_print(log, "times the theory of oldest first",
-                  sh_bench_figure_get(&medians->figures, "amplification_segments") / theory, 0,
-                  THEORY_MAX, false);
+    double of_theory = sh_bench_figure_get(&medians->figures, "of_theory");
+    if (of_theory > 0)
+        bar_print(log, "times the theory of its selection", of_theory, 0, THEORY_MAX, false);
     bar_print(log, "bytes written for one",
               sh_bench_figure_get(&medians->figures, "amplification_all"), 0, AMPLIFICATION_MAX,
               false);

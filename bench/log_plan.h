@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "bench/bench.h"
 #include "bench/zipf.h"
+#include "log/replog.h"
 
 enum sh_log_case { SH_LOG_LOAD, SH_LOG_SEQUENTIAL, SH_LOG_RANDOM, SH_LOG_ZIPF, SH_LOG_HOTCOLD };
 #define SH_LOG_CASES 5
@@ -36,7 +37,9 @@ struct sh_log_plan {
     /* Of the log alone. */
     uint64_t zone_bytes;
     uint32_t segment_bytes;
-    uint32_t slots_each; /* that a zone may have */
+    uint64_t log_bytes;  /* that a zone's log may take, rounded up to segments, and four more */
+    uint32_t slots_each; /* of these segments */
+    enum sh_replog_selection selection;
     uint64_t buffer_bytes;
     bool is_direct, is_raw; /* raw: direct, and the file has its size and its room before */
     bool has_primary;

@@ -211,15 +211,16 @@ static enum shoal_err load(struct run *run)
 
 /* --- The measured part ------------------------------------------------------------------------- */
 
-/* Bytes that are written for one, by a cleaner that takes the oldest slots, where writes are to chunks drawn uniformly,
- * and `live` of the bytes in use are current: A of live = (1 - 1 / A) / -ln(1 - 1 / A), by halving. Of the slots that are
- * cleaned 1 - 1 / A is current; between two cleanings of a slot each chunk escapes with that probability (Desnoyers, Analytic
- * modeling of SSD write performance, 2012, section 3; LRU cleaning). */
-double sh_log_theory_oldest(double live)
+/* Where writes are to chunks drawn uniformly, and `live` of the bytes in use are current: of slots that are taken at random, as much;
+ * of the oldest ones p, where live = (1 - p) / -ln p, by halving. 1 / (1 - p) bytes are written for one. The other selections, too, take the oldest ones
+ * then: all chunks are alike, so what a slot's age says is all that there is to know of it. */
+double sh_log_theory(enum sh_replog_selection selection, double live)
 {
     double low = 0, high = 1;
     if (live <= 0 || live >= 1)
         return 0;
+    if (selection == SH_REPLOG_RANDOM)
+        return 1 / (1 - live);
     for (unsigned i = 0; i < 60; i++) {
         double current = (low + high) / 2;
         if ((1 - current) / -log(current) < live)
@@ -258,8 +259,11 @@ static void figures_take(const struct run *run, struct sh_bench_figures *figures
     sh_bench_figure_add(figures, "amplification_primary", primary / payload);
     sh_bench_figure_add(figures, "amplification_slots", (slots - cleaning) / payload);
     sh_bench_figure_add(figures, "amplification_cleaning", cleaning / payload);
-    sh_bench_figure_add(figures, "amplification_segments", entries > 0 ? slots / entries : 0);
-    sh_bench_figure_add(figures, "theory_oldest", room > 0 ? sh_log_theory_oldest(live / room) : 0);
+    double segments = entries > 0 ? slots / entries : 0;
+    double theory = room > 0 ? sh_log_theory(plan->selection, live / room) : 0;
+    sh_bench_figure_add(figures, "amplification_segments", segments);
+    sh_bench_figure_add(figures, "theory", theory);
+    sh_bench_figure_add(figures, "of_theory", theory > 0 ? segments / theory : 0);
     sh_bench_figure_add(figures, "slots_cleaned",
                         (double)(after.slots_cleaned - before->slots_cleaned));
     run->plan->run_bytes = (uint64_t)(primary + slots);
@@ -317,7 +321,8 @@ static enum shoal_err log_open(struct run *run)
         .buffer_bytes = plan->buffer_bytes,
         .batch_bytes = segment / 4 < BATCH_BYTES ? segment / 4 : BATCH_BYTES,
         .linger_ns = LINGER_NS,
-        .versions_max = versions_max(plan)};
+        .versions_max = versions_max(plan),
+        .selection = plan->selection};
     SH_ASSERT(slots_of(plan) <= UINT32_MAX); /* they would not fit on the disk */
     run->start_ns = run->now_ns = sh_bench_now_ns();
     enum shoal_err err = sh_replog_open(&config, run->now_ns, 1, &run->log);
@@ -336,7 +341,7 @@ static enum shoal_err zones_add(struct run *run)
         const struct sh_replog_zone_config config = {.id = (uint64_t)OWNER << 48 | (i + 1),
                                                      .owner = OWNER,
                                                      .incarnation = 1,
-                                                     .bytes_max = 2 * plan->zone_bytes,
+                                                     .bytes_max = plan->log_bytes,
                                                      .range_first = (uint64_t)OWNER << 48 |
                                                                     (sh_log_key(plan, &first) + 1),
                                                      .range_count = plan->chunks,

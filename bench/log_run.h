@@ -17,8 +17,9 @@
  *   amplification_all, and by source   bytes written for one of the payload: _primary, _slots (batches
  *                                      that were appended), _cleaning (survivors and version logs)
  *   amplification_segments             bytes written to slots for one of a write with its header, and
- *   theory_oldest                      the same by theory, with as many slots in use on average, were the
- *                                      writes uniform and the run without end
+ *   theory                             the same by the theory of the selection, with as many slots in use on
+ *                                      average, were the writes uniform and the run without end
+ *   of_theory                          the former divided by the latter; 0: there is no theory
  *   slots_cleaned
  *
  * ENOSPC, EIO: the log's. ETIMEOUT: the log took no write for a minute. ENOMEM. */
@@ -26,8 +27,8 @@ SHOAL_NODISCARD enum shoal_err sh_log_run(void *arg, const struct sh_bench_flags
                                           enum sh_placement placement,
                                           struct sh_bench_result *result_out);
 
-/* Bytes that are written for one by a cleaner that takes the oldest slots, of whose bytes `live` are current, where writes
- * are uniform. 0: live is not between 0 and 1. */
-double sh_log_theory_oldest(double live);
+/* Bytes that are written for one by a cleaner that takes slots by that selection, of whose bytes `live` are current, where writes
+ * are uniform (docs/log.md, "Which slots"). 0: live is not between 0 and 1. */
+double sh_log_theory(enum sh_replog_selection selection, double live);
 
 #endif

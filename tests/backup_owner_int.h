@@ -126,14 +126,16 @@ static inline void owner_note(struct owner_op *op)
 
 /* --- Replicas of the backups ----------------------------------------------------------------- */
 
-/* The replica of a zone that recovery would read, by the record: of any backup in it. NULL: there is none. */
+/* The replica of a zone that recovery would read, by the record: of any backup in it, and nothing where it has none. NULL: nobody can tell. */
 static inline const struct fake_replica *owner_replica(struct owner *owner, uint64_t id,
                                                        bool is_durable)
 {
+    static const struct fake_replica nothing;
     struct sh_zone record;
-    bool is_there = sh_metadata_zone(owner->superpeer.metadata, id, &record);
-    if (!is_there || !record.count)
+    if (!sh_metadata_zone(owner->superpeer.metadata, id, &record))
         return NULL;
+    if (!record.count)
+        return &nothing;
     shoal_nid nid = record.backups[owner_draw(owner, record.count)].nid;
     if (nid.v == FAKE_OWNER)
         return NULL; /* its own disk */

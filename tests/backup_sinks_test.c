@@ -36,6 +36,7 @@ static void zones_go_to_copysets(void **state)
     for (uint64_t from = 0; sh_backup_zone_state(owner.backup, from, &zone);
          from = zone.number + 1, zones++) {
         assert_int_equal(zone.count, 3);
+        assert_int_equal(zone.number >> 24, FAKE_LIFE >> 32); /* starts of the owner's life */
         for (unsigned i = 0; i < zone.count; i++)
             assert_in_range(zone.backups[i].nid.v, FAKE_OWNER + 3, FAKE_OWNER + 5);
     }
@@ -170,6 +171,55 @@ static void nodes_that_join_complete_zones(void **state)
     owner_view(&owner);
     write_for(200 * FAKE_MS);
     owner_settle(&owner);
+    owner_close(&owner);
+}
+
+/* A zone without backups gets one: until the superpeers have it in the record, a recovery would ask nobody, so nothing is acknowledged. */
+static void a_backup_on_its_way_acknowledges_nothing(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 2, 0, 2);
+    owner.is_checking = true;
+    write_for(300 * FAKE_MS);
+    owner_pass(&owner, 100 * FAKE_MS);
+    assert_true(sh_metadata_zone_last(owner.superpeer.metadata, (shoal_nid){FAKE_OWNER}) > 0);
+    owner.superpeer.is_fencing = true;
+    owner.are_failed[0] = false;
+    owner_view(&owner);
+    owner_pass(&owner, 3000 * FAKE_MS);
+    assert_true(owner.backups[0].anews > 0); /* it has a copy by now */
+    write_for(200 * FAKE_MS);
+    owner_pass(&owner, 500 * FAKE_MS);
+    assert_int_equal(owner.acknowledged, 0);
+    owner.superpeer.is_fencing = false;
+    owner_pass(&owner, 3000 * FAKE_MS);
+    write_for(200 * FAKE_MS);
+    owner_pass(&owner, 500 * FAKE_MS);
+    assert_true(owner.acknowledged > 20);
+    owner_close(&owner);
+}
+
+/* All backups have lost writes that they had acknowledged, and there are no other nodes: one of them begins anew, but not before the record is
+ * without it, since what its disk has is gone then. */
+static void an_old_replica_leaves_the_record_first(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 2, 2, 2);
+    owner.is_checking = true;
+    write_for(300 * FAKE_MS);
+    backup_fail(0, false);
+    backup_fail(1, false);
+    backup_return(0);
+    backup_return(1);
+    unsigned anews = owner.backups[0].anews + owner.backups[1].anews;
+    owner.superpeer.is_fencing = true;
+    owner_pass(&owner, 3000 * FAKE_MS);
+    assert_int_equal(owner.backups[0].anews + owner.backups[1].anews, anews);
+    owner.superpeer.is_fencing = false;
+    owner_pass(&owner, 3000 * FAKE_MS);
+    write_for(100 * FAKE_MS);
+    owner_settle(&owner);
+    assert_true(owner.backups[0].anews + owner.backups[1].anews > anews);
     owner_close(&owner);
 }
 
@@ -337,6 +387,9 @@ static void run_seed(uint64_t seed, uint64_t at)
     for (unsigned i = 0; i < 30; i++) {
         write_for(owner_draw(&owner, 60) * FAKE_MS);
         trouble_make();
+        /* Now and then for so long that backups which stand still are given up. */
+        if (!owner_draw(&owner, 10))
+            owner_pass(&owner, 3500 * FAKE_MS);
     }
     trouble_end();
     write_for(100 * FAKE_MS);
@@ -361,6 +414,8 @@ int main(void)
         cmocka_unit_test(a_lost_connection_goes_on),
         cmocka_unit_test(a_backup_that_starts_again_goes_on),
         cmocka_unit_test(nodes_that_join_complete_zones),
+        cmocka_unit_test(a_backup_on_its_way_acknowledges_nothing),
+        cmocka_unit_test(an_old_replica_leaves_the_record_first),
         cmocka_unit_test(the_own_disk_is_replaced),
         cmocka_unit_test(a_life_that_is_over_changes_nothing),
         cmocka_unit_test(the_only_backup_is_replaced),

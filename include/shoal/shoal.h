@@ -22,7 +22,8 @@
  *   ETIMEOUT, ECONNLOST        a put, create or other change may or may not have been done
  *   EUNREACHABLE, EBUSY,       it has not been done; EFENCED: the node is out of touch with the
  *   EFENCED                    superpeers, and may not serve until it hears of them
- *   EFAILED                    the node that holds the chunk has failed
+ *   EFAILED                    the node that holds the chunk has failed; if its chunks are in its own
+ *                              log (replicas_at self), it has not come back within the time-out
  *   EPROTO                     a node answered what no node should
  *   ESTOPPED                   the node is stopping, or the store was closed
  * What certainly was not done is tried again by this library while the time-out lasts, and so are
@@ -382,9 +383,9 @@ struct shoal_node {
     enum shoal_role role;
     enum shoal_node_state state;
     char address[64];
-    /* Of a peer, as it said when it joined: whether it keeps replicas for others, and the names of its failure
-     * domains; empty: not known. */
-    bool keeps_replicas;
+    /* Of a peer, as it said when it joined: whether it keeps replicas for others, whether its own chunks are in its own log, so that they come
+     * back with it when it has failed, and the names of its failure domains; empty: not known. */
+    bool keeps_replicas, keeps_chunks;
     char machine[32], rack[32], network_switch[32];
 };
 

@@ -4,6 +4,7 @@
 
 #include "backup/backup_int.h"
 #include "base/assert.h"
+#include "base/life.h"
 #include "base/log.h"
 #include "msg/once.h"
 
@@ -11,6 +12,13 @@
 #define DRAIN_ENTRIES 256u         /* of one zone in a step */
 #define STUCK_NS UINT64_C(1000000) /* until what a connection had no room for is tried again */
 #define ZONE_AGAIN_NS UINT64_C(1000000000)
+#define FULL_NS UINT64_C(100000000) /* the same of zones that are full */
+
+/* Of a node among others; a log on the own disk knows the numbers that were given. */
+static uint32_t config_starts(const struct sh_backup_config *config)
+{
+    return config->cluster.msg ? sh_life_starts(config->cluster.life) : 0;
+}
 
 /* All that a backup has which does back up. */
 static enum shoal_err windows_make(struct sh_backup *backup)
@@ -18,7 +26,8 @@ static enum shoal_err windows_make(struct sh_backup *backup)
     backup->window = backup->config.window_bytes / 4;
     if (backup->window < WINDOW_MIN)
         backup->window = WINDOW_MIN;
-    enum shoal_err err = sh_zones_make(&backup->zones);
+    uint32_t starts = config_starts(&backup->config);
+    enum shoal_err err = sh_zones_make(&backup->zones, starts);
     if (!err)
         err = sh_backlog_pool_create(4 * backup->window / SH_BACKLOG_BLOCK_BYTES, &backup->pool);
     if (!err)
@@ -123,6 +132,14 @@ void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence
     home_acked(arg, zone, SH_LEVEL_DURABLE, sequence);
 }
 
+uint64_t sh_zone_log_bytes(const struct sh_own_zone *zone)
+{
+    /* One may have more than a zone should: a single chunk, or chunks that came when zones were larger. */
+    uint64_t live = atomic_load_explicit(&zone->live, memory_order_relaxed);
+    uint64_t bytes = zone->backup->config.zone_bytes;
+    return 2 * (live > bytes ? live : bytes);
+}
+
 /* Adds a zone to the log, where chunks are expected from that one on. */
 static enum shoal_err log_add(struct sh_replog *log, struct sh_own_zone *zone, uint64_t first,
                               uint64_t first_chunk)
@@ -133,7 +150,7 @@ static enum shoal_err log_add(struct sh_replog *log, struct sh_own_zone *zone, u
         .owner = config->nid.v,
         .incarnation = zone->record.incarnation ? zone->record.incarnation : 1,
         .first = first,
-        .bytes_max = 2 * config->zone_bytes,
+        .bytes_max = sh_zone_log_bytes(zone),
         .range_first = first_chunk,
         .range_count = config->zone_bytes / (64 + SH_ZONE_CHUNK_BYTES),
         .rest_max = 65536,
@@ -168,6 +185,7 @@ void sh_zone_log_drop(struct sh_own_zone *zone)
         SH_WARN("backup", "a zone that is elsewhere now stays in the log of the own disk",
                 SH_U64("zone", zone->number));
     zone->log = NULL;
+    sh_home_room_found(zone);
 }
 
 enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *log,
@@ -178,11 +196,12 @@ enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *
     enum shoal_err err = sh_zone_make(backup, number, next, &zone);
     for (size_t i = 0; !err && i < count; i++)
         err = sh_zone_claimed(zone, &claims[i]);
-    if (!err)
-        err = log_add(log, zone, next, count ? claims[0].first : 0);
     if (err)
         return err;
     atomic_init(&zone->live, live_bytes);
+    err = log_add(log, zone, next, count ? claims[0].first : 0);
+    if (err)
+        return err;
     atomic_init(&zone->told, backup->has_found_told);
     backup->has_found_told = false;
     if (!backup->zones.open)
@@ -192,7 +211,7 @@ enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *
 
 void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid)
 {
-    SH_ASSERT(nid.v && !backup->is_on && backup->zones.end == 0);
+    SH_ASSERT(nid.v && !backup->is_on && backup->zones.end == backup->zones.begin);
     backup->config.nid = nid;
 }
 
@@ -348,10 +367,14 @@ static enum shoal_err home_drain(struct sh_sink *home, unsigned *moved_out)
         bool is_there = one_move(home, &err);
         if (err)
             sh_backlog_unread(cursor, &before);
-        if (err || !is_there)
+        if (err == SHOAL_ENOSPC && sh_home_room_make(home))
+            err = SHOAL_OK;
+        else if (err || !is_there)
             break;
         moved++;
     }
+    if (!err || (moved && err == SHOAL_EAGAIN))
+        sh_home_room_found(home->zone);
     if (moved && sh_backlog_take(cursor))
         sh_waits_room(home->zone->backup);
     *moved_out += moved;
@@ -475,7 +498,9 @@ unsigned sh_backup_step(struct sh_backup *backup, uint64_t now_ns, uint32_t seco
         work += drain_all(backup);
         work += sh_zones_drop_step(backup, now_ns);
     }
-    backup->stuck_ns = backup->stuck && sh_backup_is_clustered(backup) ? now_ns + STUCK_NS : 0;
+    backup->stuck_ns = 0;
+    if (backup->stuck && (backup->full || sh_backup_is_clustered(backup)))
+        backup->stuck_ns = now_ns + (sh_backup_is_clustered(backup) ? STUCK_NS : FULL_NS);
     if (backup->log) {
         work += sh_replog_step(backup->log, now_ns, seconds);
         if (sh_replog_trouble(backup->log))
@@ -501,10 +526,10 @@ uint64_t sh_backup_due_ns(const struct sh_backup *backup)
     if (backup->zone_again_ns)
         due_ns = sooner(due_ns, backup->zone_again_ns);
     due_ns = sooner(due_ns, sh_zones_drop_due_ns(backup));
-    if (!sh_backup_is_clustered(backup))
-        return due_ns;
     if (backup->stuck_ns)
         due_ns = sooner(due_ns, backup->stuck_ns);
+    if (!sh_backup_is_clustered(backup))
+        return due_ns;
     due_ns = sooner(due_ns, backup->tend_left ? 0 : backup->tend_ns);
     due_ns = sooner(due_ns, sh_copies_due_ns(backup));
     due_ns = sooner(due_ns, sh_stalls_due_ns(backup));
@@ -545,6 +570,7 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
         status_out->writes += sh_backlog_next(&zone->backlog) - zone->before;
         status_out->under_replicated += zone->record.count < zone->record.wanted;
         status_out->bare += atomic_load(&zone->is_bare);
+        status_out->full += atomic_load(&zone->is_full);
         sinks_count(zone, status_out);
         for (unsigned k = 0; k < SH_SINKS_MAX; k++)
             status_out->stalled += zone->sinks[k].is_stalled;
@@ -564,11 +590,12 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
 
 static void sink_state(const struct sh_sink *sink, struct sh_zone_state_backup *state)
 {
+    bool is_full = sink->state == SH_SINK_HOME && atomic_load(&sink->zone->is_full);
     *state = (struct sh_zone_state_backup){
         .nid = sink->nid,
         .disk = sink->disk,
-        .state = sink->state,
-        .why = sink->why,
+        .state = is_full ? SH_SINK_FULL : sink->state,
+        .why = is_full ? SHOAL_ENOSPC : sink->why,
         .is_recorded = sink->is_recorded,
         .is_stalled = sink->is_stalled,
         .pending_bytes = sink->cursor.backlog ? sh_backlog_pending(&sink->cursor) : 0};
@@ -596,9 +623,10 @@ bool sh_backup_zone_state(struct sh_backup *backup, uint64_t from, struct sh_zon
 {
     struct sh_own_zones *zones = &backup->zones;
     const struct sh_own_zone *found = NULL;
-    uint64_t places = sh_zones_places(zones);
+    uint64_t places = sh_zones_places(zones), begin = atomic_load(&zones->begin);
+    from = from < begin ? begin : from;
     for (uint64_t i = 0; i < places; i++) {
-        const struct sh_own_zone *zone = zones->all[(from + i) % places];
+        const struct sh_own_zone *zone = zones->all[(from - begin + i) % places];
         if (!zone || zone->number < from || (found && zone->number > found->number))
             continue;
         found = zone;

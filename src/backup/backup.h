@@ -137,7 +137,7 @@ bool sh_backup_zone_number(struct sh_backup *backup, shoal_cid cid, uint64_t *nu
 
 /* One operation of a caller, of any number of changes, until it is acknowledged. Owned by the caller. */
 struct sh_write {
-    enum sh_level level;
+    enum sh_level level; /* at which it waits for all that it stands for */
     /* The backup's, but for the request. */
     uint8_t marks_count, guards_count;
     bool is_all;  /* it has more marks than there is room for: all zones count */
@@ -156,6 +156,8 @@ struct sh_write {
     bool is_for_room;
     bool was_refused; /* for want of room, the last change that was tried */
     bool is_told;     /* what came of the request goes with a change that was made */
+    uint8_t
+        own; /* level of its changes, as others see them: lower where it has joined what others wait for */
 };
 
 void sh_write_begin(struct sh_write *write, enum sh_level level);
@@ -178,7 +180,8 @@ struct sh_write_request {
 void sh_write_request_set(struct sh_write *write, const struct sh_write_request *request);
 
 /* The store's functions of these names, whose changes the write then stands for. EAGAIN: the backlog has no room now, nothing was
- * changed; sh_backup_room_wait, and call again. ENOSPC: the disk has no room for another zone. EIO: the log is out of service. ELIMIT: of a
+ * changed; sh_backup_room_wait, and call again. ENOSPC: the log of the own disk has no room for another zone, or for what the chunk's zone
+ * gets, and no other zone can take it. EIO: the log is out of service. ELIMIT: of a
  * large chunk, which is to be changed in pieces. */
 SHOAL_NODISCARD enum shoal_err sh_backup_new_as(struct sh_backup *backup, struct sh_write *write,
                                                 const struct sh_store_wish *wish,
@@ -228,8 +231,8 @@ bool sh_write_wait(struct sh_backup *backup, struct sh_write *write,
 /* After a chunk was read, or found missing: whether what was seen is acknowledged already. False: the write stands for what was seen, with the level at
  * which others wait for it; sh_write_wait. */
 bool sh_backup_read_is_clean(struct sh_backup *backup, shoal_cid cid, struct sh_write *write_out);
-/* The write stands for that as well, which another one stands for that was made by one of these two. At the higher
- * level of the two, but where it has changed something itself: then at its own. */
+/* The write stands for that as well, which another one stands for that was made by one of these two; at the higher level of the two. Others
+ * who see its own changes wait for them at its own level, as before. */
 void sh_write_join(struct sh_write *write, const struct sh_write *seen);
 /* The same of all chunks together, as sh_backup_read_is_clean of one. It takes 10 us. */
 bool sh_backup_is_clean(struct sh_backup *backup, struct sh_write *write_out);
@@ -256,6 +259,8 @@ struct sh_backup_status {
     uint64_t evacuated;  /* chunks that moved out of zones that had few */
     size_t blocks_free;  /* of backlogs */
     enum shoal_err trouble;
+    unsigned
+        full; /* zones for whose next write the log of the own disk has no room, and can get none */
     /* In a cluster: */
     unsigned under_replicated; /* zones with fewer backups than they are to have */
     unsigned bare;             /* of these, with none that takes writes */
@@ -283,7 +288,7 @@ enum sh_sink_state {
     SH_SINK_OPENING, /* the backup was asked */
     SH_SINK_CLOSING, /* what the backup has of the zone goes first */
     SH_SINK_STREAMING,
-    SH_SINK_FULL, /* the backup has no room now */
+    SH_SINK_FULL, /* the backup, or the own disk, has no room now */
     SH_SINK_LOST, /* it is to be replaced */
 };
 const char *sh_sink_state_name(enum sh_sink_state state);
@@ -300,7 +305,7 @@ struct sh_zone_state {
         shoal_nid nid;
         uint64_t disk;
         enum sh_sink_state state;
-        enum shoal_err why; /* LOST */
+        enum shoal_err why; /* LOST; of the own disk, FULL */
         bool is_recorded;
         bool is_stalled;
         uint64_t pending_bytes;

@@ -60,7 +60,9 @@ struct sh_sink {
     uint64_t disk;    /* 0: not known yet */
     bool is_recorded; /* the superpeers have said so last */
     bool counts;      /* acknowledgements wait for it */
-    bool has_begun;   /* the backup has opened the stream: from then on it only goes on */
+    bool
+        is_leaving; /* LOST, and its replica is to begin anew: the record must not name it by then */
+    bool has_begun; /* the backup has opened the stream: from then on it only goes on */
     struct sh_backlog_cursor cursor; /* none once LOST */
     uint64_t acked[SH_LEVELS];       /* before which it has all, by level */
     uint64_t wished[SH_LEVELS];      /* before which it was asked to say so at once */
@@ -118,8 +120,11 @@ struct sh_own_zone {
     _Atomic bool is_bare;
     _Atomic bool is_concluded; /* no new chunks come */
     _Atomic bool is_evacuated; /* until it is dropped, chunks are not made in it again */
+    /* The log of the own disk has no room for the zone's next write, nor can it get any: changes go to another zone, or are refused. */
+    _Atomic bool is_full;
     /* The step's. */
     uint64_t told_seen, told_ns; /* it has seen that many, first at that time */
+    uint64_t grow_again_ns;      /* its log is not asked for more slots before */
     uint64_t evacuate_ns;        /* it is not evacuated before */
     struct sh_replog_zone *log;  /* of HOME; NULL: there is none */
     struct sh_sink sinks[SH_SINKS_MAX];
@@ -147,6 +152,7 @@ struct sh_own_zones {
     struct sh_lock lock;              /* guards what claims change */
     struct sh_ranges *map;            /* from chunk IDs, with their creators, to numbers of zones */
     struct sh_own_zone *_Atomic *all; /* by number modulo SH_ZONES_MAX; NULL: there is none */
+    _Atomic uint64_t begin;           /* no zone has a lower number; a multiple of SH_ZONES_MAX */
     _Atomic uint64_t end;             /* above all numbers */
     struct sh_own_zone *free;         /* the step's */
     struct sh_own_zone *first, *last; /* the step's: all that are in `all` */
@@ -306,7 +312,9 @@ struct sh_backup {
     unsigned given_up; /* backups that stood still, or were slow */
     /* Other nodes could keep replicas, or may be there soon. */
     _Atomic bool is_hopeful;
-    uint64_t stuck_ns; /* when zones that are stuck are tried again */
+    uint64_t stuck_ns;     /* when zones that are stuck are tried again */
+    unsigned full;         /* zones that are */
+    uint64_t full_told_ns; /* when that was logged last; 0: never */
     uint64_t messages, message_bytes, copied_bytes, copies_done;
     uint64_t again_bytes, acks, ack_ns, ack_longest_ns;
 };
@@ -339,7 +347,9 @@ static inline uint64_t sh_zone_bytes_of(uint32_t size)
 
 #define SH_CLAIM_BYTES (SH_BACKLOG_HEAD_BYTES + 16)
 
-SHOAL_NODISCARD enum shoal_err sh_zones_make(struct sh_own_zones *zones);
+/* starts: of the node, with this life's; the numbers of zones begin at 2^24 times that, so that no life gives one again, even where
+ * the superpeers have forgotten the last one. 0: they begin at 0. */
+SHOAL_NODISCARD enum shoal_err sh_zones_make(struct sh_own_zones *zones, uint32_t starts);
 void sh_zones_end(struct sh_own_zones *zones);
 /* A zone under that number, which nobody finds until it is entered, for good; or is freed. ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t next,
@@ -366,6 +376,7 @@ static inline bool sh_zone_is(const struct sh_zone_place *place)
 static inline uint64_t sh_zones_places(struct sh_own_zones *zones)
 {
     uint64_t end = atomic_load_explicit(&zones->end, memory_order_acquire);
+    end -= atomic_load_explicit(&zones->begin, memory_order_relaxed);
     return end < SH_ZONES_MAX ? end : SH_ZONES_MAX;
 }
 /* Enters a claim that the zone's log has. ENOMEM, ELIMIT. */
@@ -501,6 +512,13 @@ static inline bool sh_sink_keeps_up(const struct sh_sink *sink)
 
 /* Adds a zone to the log of the own disk, where its writes begin with that number. Errors of sh_replog_zone_add. */
 SHOAL_NODISCARD enum shoal_err sh_zone_log_add(struct sh_own_zone *zone, uint64_t first);
+/* Bytes that a log is asked to keep for the zone: for two versions of each of its chunks. */
+uint64_t sh_zone_log_bytes(const struct sh_own_zone *zone);
+/* The log has no room for the zone's next write, which the sink's cursor is at (ENOSPC): passes over it where it is of a chunk that was given
+ * up, or has the zone's log grow. True: what comes next may be tried at once. Else the zone is full from now on. full.c */
+bool sh_home_room_make(struct sh_sink *home);
+/* The log has taken what there was, or the next write, or is no backup of the zone any more: the zone is not full. */
+void sh_home_room_found(struct sh_own_zone *zone);
 /* The log is to forget the zone. */
 void sh_zone_log_drop(struct sh_own_zone *zone);
 

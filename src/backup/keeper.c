@@ -457,18 +457,22 @@ static void on_close(void *arg, struct sh_msg_in *in)
 
 /* --- SPACE ------------------------------------------------------------------------------------- */
 
-/* Bytes that the file can still grow by; asked of the kernel now and then only, as anybody may ask for it. */
-static uint64_t disk_free(struct sh_keeper *keeper)
+/* The bytes of the disk, and those that the file can still grow by; asked of the kernel now and then only, as anybody may ask for it. */
+static void disk_look(struct sh_keeper *keeper)
 {
-    uint64_t all, now_ns = sh_now(&keeper->config.clock);
+    uint64_t now_ns = sh_now(&keeper->config.clock);
     if (!keeper->config.disk)
-        return UINT64_MAX;
-    if (keeper->space_ns && now_ns - keeper->space_ns < SPACE_NS)
-        return keeper->disk_free;
+        keeper->disk_bytes = keeper->disk_free = UINT64_MAX;
+    if (!keeper->config.disk || (keeper->space_ns && now_ns - keeper->space_ns < SPACE_NS))
+        return;
     keeper->space_ns = now_ns;
-    if (sh_disk_space(keeper->config.disk, &all, &keeper->disk_free))
-        keeper->disk_free = 0;
-    return keeper->disk_free;
+    if (sh_disk_space(keeper->config.disk, &keeper->disk_bytes, &keeper->disk_free))
+        keeper->disk_bytes = keeper->disk_free = 0;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
 }
 
 static void on_space(void *arg, struct sh_msg_in *in)
@@ -483,11 +487,12 @@ static void on_space(void *arg, struct sh_msg_in *in)
     if (space.keeps) {
         struct sh_replog_space slots;
         sh_replog_space_get(log, &slots);
-        uint64_t left = disk_free(keeper);
+        disk_look(keeper);
+        uint64_t left = keeper->disk_free;
         left = left == UINT64_MAX ? left : left > slots.to_come ? left - slots.to_come : 0;
         space.disk = keeper->config.disk_id;
-        space.disk_bytes = slots.all;
-        space.disk_free_bytes = slots.free < left ? slots.free : left;
+        space.disk_bytes = least(slots.all, keeper->disk_bytes);
+        space.disk_free_bytes = least(slots.free, left);
         space.zones = keeper->status.zones;
         space.zones_max = keeper->config.zones_max;
     }

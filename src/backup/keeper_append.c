@@ -166,7 +166,8 @@ static struct sh_replog_write write_of(const struct sh_replication_entry *entry)
                                     .payload = payload};
 }
 
-static enum shoal_err pair_take(struct sh_kept *kept, const struct pair *pair)
+/* ENOSPC: the log has all that the zone may have, and no more. */
+static enum shoal_err pair_append(struct sh_kept *kept, const struct pair *pair)
 {
     if (pair->entry.kind == SH_REPLICATION_ABANDON)
         return sh_replog_abandon(kept->log);
@@ -177,6 +178,15 @@ static enum shoal_err pair_take(struct sh_kept *kept, const struct pair *pair)
     }
     write.completion = pair->entry.completion;
     return sh_replog_append(kept->log, &write);
+}
+
+/* What the owner has said that the zone needs may be too little, as of a chunk that has grown since: the log may have more. */
+static enum shoal_err pair_take(struct sh_kept *kept, const struct pair *pair)
+{
+    enum shoal_err err = pair_append(kept, pair);
+    if (err != SHOAL_ENOSPC)
+        return err;
+    return sh_replog_zone_grow(kept->log) ? err : pair_append(kept, pair);
 }
 
 /* Takes the entries of a message that begins at that place, which is not beyond the one that is expected. The keeper passes over entries

@@ -86,8 +86,8 @@ struct sh_keeper {
     struct sh_kept *full;
     uint64_t warned_ns; /* when a malformed message was logged last */
     bool has_failed;    /* the log is out of service, and streams are lost */
-    /* The last SPACE that the keeper told: when, and the free bytes. */
-    uint64_t space_ns, disk_free;
+    /* When the kernel was last asked for the disk's bytes, and what it said. */
+    uint64_t space_ns, disk_bytes, disk_free;
     struct sh_keeper_status status;
 };
 

@@ -332,6 +332,39 @@ static void test_space(void **state)
     assert_int_equal(space().disk_free_bytes, after.disk_free_bytes);
 }
 
+static enum shoal_err small_space(struct sh_disk *disk, uint64_t *bytes_out, uint64_t *free_out)
+{
+    (void)disk;
+    *bytes_out = 20 << 20;
+    *free_out = 12 << 20;
+    return SHOAL_OK;
+}
+
+/* The log may grow to more than its disk has: what counts is the disk, of which a part stays free. */
+static void test_space_of_a_small_disk(void **state)
+{
+    (void)state;
+    static const struct sh_disk_ops ops = {.space = small_space};
+    struct sh_disk small = {.ops = &ops};
+    rig_stop(&rig);
+    rig_start(&rig);
+    sh_keeper_destroy(rig.keeper);
+    const struct sh_keeper_config config = {.msg = rig.backup.msg,
+                                            .log = rig.log,
+                                            .disk_id = RIG_DISK,
+                                            .disk = &small,
+                                            .clock = sh_memwire_env(&rig.backup.memwire).clock,
+                                            .zones_max = 1,
+                                            .credit_bytes = RIG_CREDIT,
+                                            .life_of = rig_life_of,
+                                            .wake = rig_wake,
+                                            .arg = &rig};
+    assert_int_equal(sh_keeper_create(&config, &rig.keeper), SHOAL_OK);
+    assert_true((uint64_t)rig.logged.slots * rig.logged.slot_bytes > 20 << 20);
+    assert_int_equal(space().disk_bytes, 20 << 20);
+    assert_int_equal(space().disk_free_bytes, 12 << 20);
+}
+
 static void test_a_node_that_keeps_none(void **state)
 {
     (void)state;
@@ -367,6 +400,7 @@ int main(void)
         TEST(test_zones_of_its_own),
         TEST(test_limits),
         TEST(test_space),
+        TEST(test_space_of_a_small_disk),
         TEST(test_a_node_that_keeps_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -418,6 +418,11 @@ static void test_a_zone_without_room_is_lost(void **state)
 {
     (void)state;
     uint64_t number = 1;
+    struct sh_replication_opened opened;
+    struct sh_replication_open large = rig_open_of(owner, 1, 1, 1);
+    large.flags = SH_REPLICATION_ANEW;
+    large.bytes_max = 36 << 20; /* of some 50 MiB that the log has */
+    assert_int_equal(rig_zone_open(owner, &large, &opened), SHOAL_OK);
     assert_int_equal(open_anew(owner, 0, 1, 1), SHOAL_OK);
     while (told(0)->state != SH_REPLICATION_LOST) {
         assert_true(number < 1000);
@@ -429,6 +434,8 @@ static void test_a_zone_without_room_is_lost(void **state)
     }
     const struct sh_replication_open on = rig_open_of(owner, 0, 1, 1);
     uint32_t part;
+    /* It has had far more than the owner had asked for: what the log had left. */
+    assert_true(2 * number * 60000 > 3 * on.bytes_max);
     assert_int_equal(open_on(&on, owner, &number, &part), SHOAL_ENOSPC);
     assert_int_equal(rig_zone_close(owner, 0, 1), SHOAL_OK);
 }

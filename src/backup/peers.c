@@ -395,7 +395,7 @@ unsigned sh_backup_choose(struct sh_own_zone *zone, unsigned wanted, uint64_t no
         .wanted = (uint8_t)(wanted < SH_BACKUPS_MAX ? wanted : SH_BACKUPS_MAX),
         .flags = cluster->placement,
         .domains = cluster->domains,
-        .replica_bytes = replica_bytes(backup),
+        .replica_bytes = sh_zone_log_bytes(zone),
         .reserve_percent = cluster->reserve_percent,
         .random = cluster->random,
         .kept = kept,

@@ -402,9 +402,11 @@ static struct sh_zone wish_of(struct sh_own_zone *zone)
     surplus_out(zone, &wish);
     if (!wish.count) {
         /* Backups that failed may come back, and are the only ones that have what was acknowledged: they stay until another one has. */
-        wish.count = record->count;
-        for (unsigned i = 0; i < record->count; i++)
-            wish.backups[i] = record->backups[i];
+        for (unsigned i = 0; i < record->count; i++) {
+            const struct sh_sink *sink = sink_of(zone, &record->backups[i]);
+            if (!sink || !sink->is_leaving)
+                wish.backups[wish.count++] = record->backups[i];
+        }
     }
     if (atomic_load(&zone->is_concluded) && !(record->flags & SH_ZONE_CONCLUDED)) {
         wish.flags |= SH_ZONE_CONCLUDED;
@@ -445,6 +447,16 @@ static uint64_t failed_look(struct sh_own_zone *zone, uint64_t now_ns)
     return may_return ? now_ns + FAILED_NS : UINT64_MAX;
 }
 
+/* Whether an old replica that is to begin anew has to leave the record first: what it has is gone by then, and a recovery may read whatever a
+ * record names. The only one stays: without it the record would name nobody. */
+static bool leaves_first(const struct sh_own_zone *zone, struct sh_sink *old)
+{
+    if (!old || !old->is_recorded || zone->record.count < 2)
+        return false;
+    old->is_leaving = true;
+    return true;
+}
+
 /* Attaches one more backup, and begins to copy the zone to it. Returns when to try again. */
 static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
 {
@@ -460,6 +472,8 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
         /* Of the node's old replica, which goes when the new one begins, only the record says something now. */
         struct sh_sink *old = sh_sink_find(zone, chosen[0].nid);
         SH_ASSERT(!old || old->state == SH_SINK_LOST);
+        if (leaves_first(zone, old))
+            return now_ns;
         if (old)
             sh_sink_forget(old);
         sink = sh_sink_add(zone, chosen[0].nid, chosen[0].disk);

@@ -143,6 +143,8 @@ void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)
         sh_copy_cancel(zone->copy);
     call_leave(sink);
     cursor_end(sink);
+    if (sink->state == SH_SINK_HOME)
+        sh_home_room_found(zone);
     sink->state = SH_SINK_LOST;
     sink->is_stalled = false;
     sink->why = why;
@@ -154,6 +156,17 @@ void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)
 }
 
 /* --- Acknowledgements -------------------------------------------------------------------------- */
+
+/* Whether a recovery would find a backup of the zone: one that is on its way into the record counts, but alone it is nobody whom a recovery asks. */
+static bool is_anybody_recorded(const struct sh_own_zone *zone)
+{
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        const struct sh_sink *sink = &zone->sinks[i];
+        if (sink->state != SH_SINK_NONE && sink->is_recorded)
+            return true;
+    }
+    return !sh_backup_is_clustered(zone->backup);
+}
 
 uint64_t sh_sink_wanted_durable(struct sh_sink *sink)
 {
@@ -173,7 +186,7 @@ void sh_zone_settle(struct sh_own_zone *zone)
             if (sink->state != SH_SINK_NONE && sink->counts && sink->acked[level] < least)
                 least = sink->acked[level];
         }
-        if (least != UINT64_MAX)
+        if (least != UINT64_MAX && is_anybody_recorded(zone))
             sh_zone_acked(zone, (enum sh_level)level, least);
     }
     sh_zone_bare_look(zone);
@@ -349,7 +362,7 @@ static struct sh_replication_open open_of(const struct sh_sink *sink)
         .first_part = sink->cursor.kept.part,
         .since = 1,
         .begun = zone->before,
-        .bytes_max = 2 * config->zone_bytes,
+        .bytes_max = sh_zone_log_bytes(zone),
         .range_first = first,
         .range_count = config->zone_bytes / (64 + SH_ZONE_CHUNK_BYTES),
     };

@@ -21,20 +21,20 @@ static void guard_add(struct sh_backup *backup, struct sh_write *write, uint64_t
         return;
     if (write->guards_count == SH_WRITE_GUARDS) {
         write->is_wide = true;
-        atomic_fetch_add(&backup->wide, guard_of(write->level));
+        atomic_fetch_add(&backup->wide, guard_of((enum sh_level)write->own));
         return;
     }
     unsigned index = guard_index(chunk);
     write->guards[write->guards_count++] = (uint16_t)index;
-    atomic_fetch_add(&backup->guards[index], guard_of(write->level));
+    atomic_fetch_add(&backup->guards[index], guard_of((enum sh_level)write->own));
 }
 
 static void guards_drop(struct sh_backup *backup, struct sh_write *write)
 {
     for (unsigned i = 0; i < write->guards_count; i++)
-        atomic_fetch_sub(&backup->guards[write->guards[i]], guard_of(write->level));
+        atomic_fetch_sub(&backup->guards[write->guards[i]], guard_of((enum sh_level)write->own));
     if (write->is_wide)
-        atomic_fetch_sub(&backup->wide, guard_of(write->level));
+        atomic_fetch_sub(&backup->wide, guard_of((enum sh_level)write->own));
     write->guards_count = 0;
     write->is_wide = false;
 }
@@ -45,6 +45,7 @@ void sh_write_begin(struct sh_write *write, enum sh_level level)
 {
     /* Marks and guards are read as far as they are counted. */
     write->level = level;
+    write->own = (uint8_t)level;
     write->request = NULL;
     write->marks_count = write->guards_count = 0;
     write->is_all = write->is_wide = write->is_for_room = write->was_refused = false;
@@ -76,7 +77,7 @@ static void mark_add(struct sh_write *write, struct sh_own_zone *zone, uint64_t 
 void sh_write_mark(struct sh_backup *backup, struct sh_write *write, uint64_t chunk,
                    struct sh_own_zone *zone, uint64_t number)
 {
-    if (write->level == SH_LEVEL_ASYNC)
+    if (write->own == SH_LEVEL_ASYNC)
         return;
     guard_add(backup, write, chunk);
     mark_add(write, zone, number);
@@ -84,8 +85,7 @@ void sh_write_mark(struct sh_backup *backup, struct sh_write *write, uint64_t ch
 
 void sh_write_join(struct sh_write *write, const struct sh_write *seen)
 {
-    bool has_changed = write->guards_count > 0 || write->is_wide;
-    if (!has_changed && write->level < seen->level)
+    if (write->level < seen->level)
         write->level = seen->level;
     write->is_all |= seen->is_all;
     for (unsigned i = 0; i < seen->marks_count; i++)

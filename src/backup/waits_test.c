@@ -105,6 +105,36 @@ static void test_number(void **state)
     assert_false(sh_write_wait(backup, &write, on_done, NULL));
 }
 
+/* A write that has changed something and seen what others wait for waits at the higher level of the two; who sees its changes waits at its own. */
+static void test_joined(void **state)
+{
+    (void)state;
+    struct sh_write write, others, seen;
+    write_of(&others, SH_LEVEL_DURABLE, 2, 12);
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, 13);
+    assert_true(sh_write_wait(backup, &others, on_done, NULL));
+    zones[1]->backlog.next = 13;
+    write_of(&write, SH_LEVEL_REPLICATED, 1, 14);
+    assert_false(sh_backup_read_is_clean(backup, (shoal_cid){NID << 48 | (1000 * 1 + 1)}, &seen));
+    sh_write_join(&write, &seen);
+    assert_true(sh_write_wait(backup, &write, on_done, NULL));
+    for (unsigned i = 0; i < 2; i++)
+        sh_zone_acked(zones[i], SH_LEVEL_REPLICATED, 15);
+    (void)sh_waits_call(backup);
+    assert_int_equal(dones, 0);
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, 15);
+    (void)sh_waits_call(backup);
+    assert_int_equal(dones, 1); /* the other one */
+    assert_false(sh_backup_read_is_clean(backup, (shoal_cid){NID << 48 | 1}, &seen));
+    assert_int_equal(seen.level, SH_LEVEL_REPLICATED);
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, 15);
+    (void)sh_waits_call(backup);
+    assert_int_equal(dones, 2);
+    assert_true(is_clean(0) && is_clean(1));
+    for (unsigned i = 0; i < SH_GUARDS; i++)
+        assert_int_equal(backup->guards[i], 0);
+}
+
 /* Whichever zone is the last to acknowledge, it is waited for: of few zones, and of more than there are marks for. */
 static void test_zones(void **state)
 {
@@ -276,6 +306,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_number, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_joined, setup, teardown),
         cmocka_unit_test_setup_teardown(test_zones, setup, teardown),
         cmocka_unit_test_setup_teardown(test_order, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reads, setup, teardown),

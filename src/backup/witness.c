@@ -60,12 +60,15 @@ static enum shoal_err place_find(struct sh_backup *backup, uint64_t chunk, uint6
     return is_here ? SHOAL_OK : SHOAL_ENOTOWNER;
 }
 
-/* Whether there is a backup for the thread's write, where that waits for any. The write waits where there may be one soon, as other nodes could keep
- * replicas, or may be about to come; else it wants more than there can be. */
-static enum shoal_err bare_check(const struct sh_own_zone *zone)
+/* Whether the zone takes the thread's write: the log of the own disk has room, and there is a backup where the write waits for any. The write waits
+ * where there may be one soon, as other nodes could keep replicas, or may be about to come; else it wants more than there can be. What is
+ * retold goes to another backup; a removal waits for room, like what was recorded before it. */
+static enum shoal_err zone_check(const struct sh_own_zone *zone, bool is_removal)
 {
+    if (!teller.zone && !is_removal && atomic_load_explicit(&zone->is_full, memory_order_relaxed))
+        return SHOAL_ENOSPC;
     if (!atomic_load_explicit(&zone->is_bare, memory_order_relaxed) || !writer ||
-        writer->level == SH_LEVEL_ASYNC)
+        writer->own == SH_LEVEL_ASYNC)
         return SHOAL_OK;
     return atomic_load(&zone->backup->is_hopeful) ? SHOAL_EAGAIN : SHOAL_ENOBACKUP;
 }
@@ -194,7 +197,7 @@ static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admit
         err = place_find(backup, chunk, admitted->before, admitted->after, &admitted->place);
     if (err)
         return err;
-    err = bare_check(admitted->place.zone);
+    err = zone_check(admitted->place.zone, !admitted->after);
     if (err && admitted->place.from)
         sh_zones_move_cancel(backup, &admitted->place);
     if (err)
@@ -380,7 +383,7 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
                          sh_zone_bytes_of(size), &place);
     if (err)
         return refused(err);
-    err = bare_check(place.zone);
+    err = zone_check(place.zone, false);
     if (!err)
         err = sh_backlog_hold(&place.zone->backlog,
                               place.from ? SH_CLAIM_BYTES + completion_room() : 0);
@@ -413,6 +416,9 @@ static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct
                                      .pieces = sh_backlog_pieces(false, large->size),
                                      .only = large->only,
                                      .total = large->size};
+    /* Nothing counts before the last piece, so the chunk is what it was. */
+    if (!teller.zone && atomic_load_explicit(&large->place.zone->is_full, memory_order_relaxed))
+        return SHOAL_ENOSPC;
     /* Some of these bytes may have been told when there was no room for the others. */
     SH_ASSERT(large->told >= offset && is_last == (end == large->size));
     while (large->told < end) {

@@ -13,8 +13,15 @@
 #define MOVES_RANGES_MAX (MAP_NODES * 16u)
 #define LEFTOVERS_A_STEP 256u
 
-enum shoal_err sh_zones_make(struct sh_own_zones *zones)
+#define NUMBERS_BITS 24 /* of zones that a life may make before it comes to the next one's */
+_Static_assert((1u << NUMBERS_BITS) % SH_ZONES_MAX == 0, "places begin with a life's numbers");
+
+enum shoal_err sh_zones_make(struct sh_own_zones *zones, uint32_t starts)
 {
+    /* After 2^24 starts the numbers of zones would not do: a life then begins with what the superpeers say. */
+    uint64_t begin = starts >> (48 - NUMBERS_BITS) ? 0 : (uint64_t)starts << NUMBERS_BITS;
+    atomic_init(&zones->begin, begin);
+    atomic_init(&zones->end, begin);
     zones->all = calloc(SH_ZONES_MAX, sizeof *zones->all);
     return zones->all ? sh_ranges_create(MAP_NODES, &zones->map) : SHOAL_ENOMEM;
 }
@@ -123,6 +130,8 @@ void sh_zone_enter(struct sh_own_zone *zone)
     zones->last = zone;
     zones->count++;
     atomic_store(&zones->all[zone->number % SH_ZONES_MAX], zone);
+    if (zone->number < atomic_load_explicit(&zones->begin, memory_order_relaxed))
+        atomic_store_explicit(&zones->begin, 0, memory_order_relaxed); /* of an earlier life */
     /* release: who finds the number in the map, or below the end, finds the zone */
     if (zone->number >= atomic_load_explicit(&zones->end, memory_order_relaxed))
         atomic_store_explicit(&zones->end, zone->number + 1, memory_order_release);
@@ -280,10 +289,16 @@ static struct sh_zone_claim claim_around(const struct sh_own_zones *zones, uint6
 
 /* --- Where a change goes ----------------------------------------------------------------------- */
 
+static bool is_full(const struct sh_own_zone *zone)
+{
+    return atomic_load_explicit(&zone->is_full, memory_order_relaxed);
+}
+
+/* An empty one takes whatever it is: its log grows with it. */
 static bool has_room(const struct sh_own_zone *zone, uint64_t bytes)
 {
-    return atomic_load_explicit(&zone->live, memory_order_relaxed) + bytes <=
-           zone->backup->config.zone_bytes;
+    uint64_t live = atomic_load_explicit(&zone->live, memory_order_relaxed);
+    return !is_full(zone) && (!live || live + bytes <= zone->backup->config.zone_bytes);
 }
 
 /* The zone for new chunks; where it has no room for so many bytes, the next one. Where there is no next one, some of the room is only for
@@ -296,9 +311,7 @@ static enum shoal_err open_zone(struct sh_backup *backup, uint64_t bytes, bool i
     struct sh_own_zone *open = zones->open;
     if (is_new && !zones->spare)
         bytes += atomic_load_explicit(&zones->kept_bytes, memory_order_relaxed);
-    /* An empty one takes whatever it is. */
-    if (!open ||
-        (!has_room(open, bytes) && atomic_load_explicit(&open->live, memory_order_relaxed))) {
+    if (!open || !has_room(open, bytes)) {
         open = zones->spare;
         if (!open) {
             enum shoal_err err = atomic_load(&backup->no_zone);
@@ -437,14 +450,14 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
     if (after && sh_evacuation_moves(zone, chunk, before) &&
         !move_begin(backup, after, after > before, place_out))
         return SHOAL_OK;
-    if (after <= before)
+    if (after <= before && !(after && is_full(zone)))
         return SHOAL_OK;
     uint64_t limit = backup->config.zone_bytes + SLACK(backup->config.zone_bytes);
     if (atomic_load_explicit(&zones->kept_bytes, memory_order_relaxed) && is_last(zones, zone))
         limit = backup->config.zone_bytes - atomic_load(&zones->kept_bytes);
     uint64_t live = atomic_load_explicit(&zone->live, memory_order_relaxed);
-    /* A chunk that is all of its zone stays there, whatever its size. */
-    if (live - before + after <= limit || live <= before)
+    /* A chunk that is all of its zone stays there, whatever its size: the zone's log grows with it. */
+    if (!is_full(zone) && (live - before + after <= limit || live <= before))
         return SHOAL_OK;
     return move_begin(backup, after, true, place_out);
 }

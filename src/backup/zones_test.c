@@ -411,6 +411,34 @@ static void test_large_moves_alone(void **state)
     assert_int_equal(resize(small, 101), SHOAL_OK);
 }
 
+/* A life's numbers begin where no other one's do; zones of earlier ones, if there are any, are found as well. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    struct sh_own_zones fresh = {0};
+    struct sh_own_zone *zone;
+    struct sh_zone_state found;
+    const uint64_t first = UINT64_C(3) << 24;
+    sh_lock_init(&fresh.lock, SH_LOCK_BACKUP);
+    assert_int_equal(sh_zones_make(&fresh, 3), SHOAL_OK);
+    assert_int_equal(sh_zones_next(&fresh), first);
+    assert_int_equal(sh_zones_places(&fresh), 0);
+    sh_zones_end(&fresh);
+    backup->zones.begin = backup->zones.end = first;
+    assert_int_equal(sh_zone_make(backup, first + 9, 1, &zone), SHOAL_OK);
+    assert_int_equal(sh_zones_places(&backup->zones), 10);
+    assert_int_equal(sh_zones_next(&backup->zones), first + 10);
+    for (uint64_t from = 0; from <= first + 9; from += first) {
+        assert_true(sh_backup_zone_state(backup, from, &found));
+        assert_int_equal(found.number, first + 9);
+    }
+    assert_false(sh_backup_zone_state(backup, first + 10, &found));
+    assert_int_equal(sh_zone_make(backup, 70, 1, &zone), SHOAL_OK);
+    assert_int_equal(sh_zones_next(&backup->zones), first + 10);
+    assert_true(sh_backup_zone_state(backup, 10, &found) && found.number == 70);
+    assert_true(sh_backup_zone_state(backup, 71, &found) && found.number == first + 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,6 +452,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_large, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_given_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_moves_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_numbers, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

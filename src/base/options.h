@@ -75,6 +75,10 @@ SHOAL_NODISCARD enum shoal_err sh_options_load(struct sh_options *options, int *
                                                char **argv, char *const *env,
                                                struct sh_options_error *error_out);
 
+/* Whether an option that is set has no effect with the others, and which, and what to do: such a node starts all the same, since nodes of several roles
+ * may share a file of options. */
+bool sh_options_idle(const struct sh_options *options, struct sh_options_error *text_out);
+
 /* The checks of sh_options_load alone. */
 SHOAL_NODISCARD enum shoal_err sh_options_check(const struct sh_options *options,
                                                 struct sh_options_error *error_out);

@@ -312,10 +312,14 @@ static enum shoal_err check_replicas(const struct sh_options *options,
 {
     static const char *const known[] = {"async", "replicated", "durable"};
     static const char *const places[] = {"self", "peers"};
+    static const char *const selections[] = {"cost-benefit", "timestamps", "age-fill", "oldest",
+                                             "random"}; /* as src/log/replog_select.c has them */
     char zone[SH_NUMBER_TEXT_MAX], chunk[SH_NUMBER_TEXT_MAX];
     enum shoal_err err = check_word(options->durability, known, 3, "option durability", error_out);
     if (err == SHOAL_OK)
         err = check_word(options->replicas_at, places, 2, "option replicas_at", error_out);
+    if (err == SHOAL_OK)
+        err = check_word(options->log_selection, selections, 5, "option log_selection", error_out);
     bool is_self = strcmp(options->replicas_at, "self") == 0;
     if (err == SHOAL_OK && !options->replicas && !is_self) {
         sh_option_error(error_out, "option replicas_at",
@@ -344,6 +348,31 @@ static enum shoal_err check_replicas(const struct sh_options *options,
     sh_option_error(error_out, "option log_segment_bytes", "%s is not a multiple of 4096",
                     sh_number_format(options->log_segment_bytes, "bytes", zone));
     return SHOAL_ERANGE;
+}
+
+static bool has_role(const struct sh_options *options, const char *role)
+{
+    for (size_t i = 0; i < options->roles.count; i++)
+        if (strcmp(options->roles.items[i], role) == 0)
+            return true;
+    return false;
+}
+
+bool sh_options_idle(const struct sh_options *options, struct sh_options_error *text_out)
+{
+    bool is_peer = has_role(options, "peer");
+    if (!is_peer && options->replicas)
+        sh_option_error(text_out, "option replicas",
+                        "%" PRIu64 " has no effect on a node that is no peer: set it for the "
+                        "peers, or add peer to roles",
+                        options->replicas);
+    else if (is_peer && !options->replicas && strcmp(options->durability, "durable") == 0)
+        sh_option_error(text_out, "option durability",
+                        "durable has no effect without a log: changes are answered at once, and "
+                        "end with the process; set replicas");
+    else
+        return false;
+    return true;
 }
 
 enum shoal_err sh_options_check(const struct sh_options *options,

@@ -202,6 +202,10 @@ static void test_logs(void **state)
     assert_string_equal(error.text, "option durability: \"durablee\" is not async or replicated or "
                                     "durable; did you mean \"durable\"?");
     set("durability", "durable");
+    set("log_selection", "odlest");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_EPARSE);
+    assert_non_null(strstr(error.text, "option log_selection: \"odlest\" is not cost-benefit or "));
+    set("log_selection", "oldest");
     set("zone_bytes", "32MiB");
     set("log_segment_bytes", "262145");
     assert_int_equal(sh_options_check(&options, &error), SHOAL_OK); /* there is no log */
@@ -227,6 +231,29 @@ static void test_logs(void **state)
                                     "copies there are to be");
 }
 
+/* What has no effect with the roles, or without a log, is said, and the node starts: a file of options may be shared. */
+static void test_idle(void **state)
+{
+    (void)state;
+    assert_false(sh_options_idle(&options, &error));
+    set("durability", "durable");
+    assert_true(sh_options_idle(&options, &error));
+    assert_non_null(strstr(error.text, "option durability: "));
+    assert_non_null(strstr(error.text, "set replicas"));
+    set("replicas", "1");
+    assert_false(sh_options_idle(&options, &error));
+    set("roles", "superpeer");
+    assert_true(sh_options_idle(&options, &error));
+    assert_string_equal(error.text, "option replicas: 1 has no effect on a node that is no peer: "
+                                    "set it for the peers, or add peer to roles");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    set("roles", "superpeer,peer");
+    assert_false(sh_options_idle(&options, &error));
+    set("roles", "superpeer");
+    set("replicas", "0");
+    assert_false(sh_options_idle(&options, &error));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, unmake)
 
 int main(void)
@@ -240,6 +267,7 @@ int main(void)
         TEST(test_domains_are_words),
         TEST(test_tls_names_its_files),
         TEST(test_logs),
+        TEST(test_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,19 +89,23 @@ enum shoal_err sh_option_set_env(struct sh_option_set set, char *const *env,
 /* What a word of the command line means to us. */
 struct flag {
     const struct sh_option_row *row; /* NULL: not a flag of ours */
-    const char *value;               /* NULL: it is missing */
+    const char *value;               /* NULL: it is missing, or is_apart */
     int words;                       /* of argv: 1 or 2 */
+    bool is_apart;                   /* a truth value that is a word of its own */
 };
 
 /* The value of the flag at argv[at], whose text is `length` bytes long before any '='. */
 static struct flag with_value(const struct sh_option_row *row, int argc, char **argv, int at,
                               size_t length)
 {
-    struct flag flag = {row, NULL, 1};
+    struct flag flag = {row, NULL, 1, false};
+    const char *next = at + 1 < argc ? argv[at + 1] : "";
     if (argv[at][length] == '=') {
         flag.value = argv[at] + length + 1;
     } else if (row && row->kind == SH_OPTION_BOOL) {
-        flag.value = "true";
+        /* It needs no value, so the next word is none of it; but "true" or "false" would be meant as one. */
+        flag.is_apart = strcmp(next, "true") == 0 || strcmp(next, "false") == 0;
+        flag.value = flag.is_apart ? NULL : "true";
     } else if (at + 1 < argc && strncmp(argv[at + 1], "--", 2) != 0) {
         flag.value = argv[at + 1];
         flag.words = 2;
@@ -111,7 +115,7 @@ static struct flag with_value(const struct sh_option_row *row, int argc, char **
 
 static struct flag match_flag(struct sh_option_table table, int argc, char **argv, int at)
 {
-    static const struct flag none = {NULL, NULL, 1};
+    static const struct flag none = {NULL, NULL, 1, false};
     const char *word = argv[at];
     size_t length = strcspn(word, "=");
     char name[SH_OPTION_WORD_MAX];
@@ -125,7 +129,7 @@ static struct flag match_flag(struct sh_option_table table, int argc, char **arg
     bool negated = strncmp(name, "no-", 3) == 0 && word[length] == '\0';
     row = negated ? sh_option_find(table, name + 3) : NULL;
     if (row && row->kind == SH_OPTION_BOOL)
-        return (struct flag){row, "false", 1};
+        return (struct flag){row, "false", 1, false};
     return none;
 }
 
@@ -135,6 +139,11 @@ static enum shoal_err apply_flag(struct sh_option_set set, const struct flag *fl
     char name[SH_OPTION_WORD_MAX], source[SH_OPTION_WORD_MAX + 8];
     sh_option_flag_name(flag->row, name);
     snprintf(source, sizeof source, "flag %s", name);
+    if (flag->is_apart) {
+        sh_option_error(error_out, source,
+                        "takes its value in the same word: write %s=true or %s=false", name, name);
+        return SHOAL_EPARSE;
+    }
     if (!flag->value) {
         sh_option_error(error_out, source, "needs a value");
         return SHOAL_EPARSE;

@@ -264,6 +264,14 @@ static void test_flags(void **state)
     assert_true(toy.loud);
     assert_int_equal(toy.size_bytes, 2048);
 
+    /* A truth value of its own word would count for a word of the command, and the flag for true. */
+    const char *apart[] = {"shoal", "--loud", "false", NULL};
+    argc = 3;
+    assert_int_equal(read_flags(&argc, apart), SHOAL_EPARSE);
+    assert_non_null(strstr(error.text, "flag --loud: "));
+    assert_non_null(strstr(error.text, "write --loud=true or --loud=false"));
+    assert_words(argc, apart, "shoal --loud false");
+
     const char *none[] = {NULL};
     argc = 0;
     assert_int_equal(read_flags(&argc, none), SHOAL_OK);

@@ -29,6 +29,7 @@ static void prepare(struct shoal *store, struct shoal_call *call, const struct s
     state->is_blocking = false;
     state->waiter = (struct sh_waiter){0};
     state->number = 0;
+    state->number_nid = SHOAL_NID_NONE;
     state->is_unclear = false;
     state->is_retry = false;
     state->was_lost = false;

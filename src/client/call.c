@@ -58,6 +58,8 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
     enum shoal_err err = SHOAL_OK;
     if (sh_call_is_numbered(state->ask.kind))
         err = sh_call_number(state, nid, &id);
+    else
+        state->number_nid = nid;
     if (err != SHOAL_OK)
         return err;
     state->request =
@@ -176,12 +178,14 @@ static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
         return sh_directory_owner(store->directory, sh_call_of(state)->cid, nid_out);
     struct sh_node node;
     /* A client repeats an unclear create at the same node, also in the next life of that node; but with a node that is no more
-     * the chunk that it may have made is gone. */
+     * the chunk that it may have made is gone, unless that is in the node's own log. */
     if (state->is_unclear &&
-        sh_directory_node(store->directory, state->number_nid, &node) == SHOAL_OK &&
-        node.state == SH_NODE_UP) {
+        sh_directory_node(store->directory, state->number_nid, &node) == SHOAL_OK) {
         *nid_out = state->number_nid;
-        return SHOAL_OK;
+        if (node.state == SH_NODE_UP)
+            return SHOAL_OK;
+        if (sh_call_awaits_node(state, SHOAL_EFAILED))
+            return SHOAL_EFAILED;
     }
     state->is_unclear = false;
     if (state->ask.where.v == 0)
@@ -238,7 +242,7 @@ void sh_call_attempt(struct sh_call_state *state)
         locate(state);
     else if (err == SHOAL_OK)
         send_on(state, nid);
-    else if (is_news(state, err))
+    else if (is_news(state, err) || sh_call_awaits_node(state, err))
         sh_call_retry_later(state, err);
     else
         sh_call_complete(state, err);
@@ -275,7 +279,8 @@ enum shoal_err sh_call_start(struct shoal *store, struct shoal_call *call)
     bool waits = state->is_blocking;
     shoal_nid nid;
     enum shoal_err err = route(state, &nid);
-    if (err != SHOAL_OK && err != SHOAL_EAGAIN && err != SHOAL_ENONODE)
+    bool awaits_node = sh_call_awaits_node(state, err);
+    if (err != SHOAL_OK && err != SHOAL_EAGAIN && err != SHOAL_ENONODE && !awaits_node)
         return err;
     atomic_fetch_add_explicit(&store->in_flight, 1, memory_order_relaxed);
     if (err == SHOAL_EAGAIN) {
@@ -286,7 +291,8 @@ enum shoal_err sh_call_start(struct shoal *store, struct shoal_call *call)
         err = send_first(state, nid);
     if (err == SHOAL_OK)
         return SHOAL_OK;
-    if (err == SHOAL_EUNREACHABLE || err == SHOAL_ENONODE || (err == SHOAL_ELIMIT && waits)) {
+    if (err == SHOAL_EUNREACHABLE || err == SHOAL_ENONODE || awaits_node ||
+        (err == SHOAL_ELIMIT && waits)) {
         sh_call_retry_later(state, err);
         return SHOAL_OK;
     }

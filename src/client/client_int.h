@@ -166,7 +166,7 @@ struct sh_call_state {
     uint16_t got_err;
     char *detail;         /* of the thread that waits in a blocking call; or NULL */
     uint32_t refreshes;   /* the store's count when the call began */
-    shoal_nid number_nid; /* whose number it is */
+    shoal_nid number_nid; /* whose number it is; of a read: who was asked last, or NONE */
     uint32_t number_life; /* and of which of its lives (sh_directory_life) */
     bool is_blocking;
     bool is_retry;     /* it was sent, or tried, before */
@@ -250,6 +250,9 @@ void sh_client_numbers_free(struct shoal *store);
 bool sh_call_was_not_done(enum shoal_err err);
 /* May this failure be tried again without doing anything twice, by one who has no number for it? */
 bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err);
+/* Whether a call that fails so waits for a node that has failed, until the call's time is over: the node's next life has the chunks of the one before,
+ * and knows what came of requests. Not of a lock, which falls with its node, and may be waited for without end. */
+bool sh_call_awaits_node(struct sh_call_state *state, enum shoal_err err);
 /* Tries the call again in a while, with a newer view if that may help; completes it if it may not
  * be tried again or its time is over. Any thread. */
 void sh_call_retry_later(struct sh_call_state *state, enum shoal_err err);

@@ -19,8 +19,8 @@ void sh_embedded_explain(struct shoal *store, sh_lid lid, enum shoal_err err)
         sh_client_detail_set("a chunk here is at most %u bytes", store->chunk_bytes_max);
     } else if (err == SHOAL_ENOSPC) {
         sh_client_detail_set(
-            "the store's log has no room for another zone of chunks: chunks that are there can be "
-            "changed and removed");
+            "the store's log has no room for the chunk, nor for another zone of chunks: remove "
+            "chunks, make room on its disk, or open the store with more store_bytes_max");
     } else if (err == SHOAL_EFULL) {
         char text[160];
         sh_store_shortage_text(store->store, text, sizeof text);

@@ -108,7 +108,8 @@ struct shoal_node sh_client_node(const struct sh_node *node)
     struct shoal_node shown = {.nid = node->nid,
                                .role = (enum shoal_role)node->role,
                                .state = (enum shoal_node_state)node->state,
-                               .keeps_replicas = node->traits.keeps_replicas};
+                               .keeps_replicas = node->traits.keeps_replicas,
+                               .keeps_chunks = node->traits.keeps_chunks};
     _Static_assert(sizeof shown.address == sizeof node->address, "any address fits");
     _Static_assert(sizeof shown.rack == SH_DOMAIN_NAME_MAX, "any name fits");
     memcpy(shown.address, node->address, sizeof shown.address);

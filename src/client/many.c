@@ -85,10 +85,25 @@ static enum shoal_err ask_until_done(shoal *store, shoal_nid where, struct sh_by
     }
 }
 
+/* Waits, until its time is over, for a peer that has failed and will come back with its chunks. */
+static enum shoal_err peer_await(shoal *store, shoal_nid nid)
+{
+    uint64_t deadline = sh_client_deadline_ns(store);
+    for (;;) {
+        enum shoal_err err = sh_client_peer_check(store, nid);
+        uint64_t next = sh_now(&store->env.clock) + SH_ROUND_PAUSE_NS;
+        if (err != SHOAL_EFAILED || next >= deadline ||
+            !sh_directory_may_return(store->directory, nid, nid))
+            return err;
+        struct sh_waiter pause = {0};
+        (void)sh_crew_wait(store->crew, 0, &pause, next);
+    }
+}
+
 static enum shoal_err create_on_cluster(shoal *store, shoal_nid where,
                                         const struct sh_store_wish *wish, shoal_cid *cids_out)
 {
-    enum shoal_err err = where.v == 0 ? SHOAL_OK : sh_client_peer_check(store, where);
+    enum shoal_err err = where.v == 0 ? SHOAL_OK : peer_await(store, where);
     if (err != SHOAL_OK)
         return err;
     size_t bytes = 5 + (wish->sizes ? wish->count * 4 : 4);

@@ -276,6 +276,16 @@ static void do_round(struct multi *multi)
     SH_ASSERT(is_done);
 }
 
+/* Whether an operation that failed so may be tried again: also one whose chunk is with a node that has failed, and may come back with it. It was not
+ * sent. */
+static bool may_retry(const struct multi *multi, const struct shoal_op *op)
+{
+    return sh_call_may_retry(multi->kind, op->err) ||
+           (op->err == SHOAL_EFAILED &&
+            sh_directory_may_return(multi->store->directory, SHOAL_NID_NONE,
+                                    shoal_cid_creator(op->cid)));
+}
+
 /* Marks what may be tried again; true when there is any and time is left. */
 static bool another_round(struct multi *multi, size_t count)
 {
@@ -284,7 +294,7 @@ static bool another_round(struct multi *multi, size_t count)
     bool is_any = false;
     for (size_t i = 0; i < count; i++) {
         struct shoal_op *op = &multi->ops[i];
-        if (!sh_call_may_retry(multi->kind, op->err))
+        if (!may_retry(multi, op))
             continue;
         if (!has_time) {
             op->err = op->err == SHOAL_EAGAIN ? SHOAL_ETIMEOUT : op->err;
@@ -355,6 +365,15 @@ static enum shoal_err change_embedded(struct multi *multi, struct sh_write *writ
     return sh_embedded_change(store, write, &rewrite);
 }
 
+/* Why a change failed may be what others did to the chunk, a removal above all: that is not to be known before they know that it stays. The
+ * operation then waits at their level, too. */
+static void failure_join(struct shoal *store, struct sh_write *write, sh_lid lid)
+{
+    struct sh_write seen;
+    if (!sh_backup_read_is_clean(store->backup, lid, &seen))
+        sh_write_join(write, &seen);
+}
+
 /* Does all, and then waits for all. */
 static enum shoal_err run_embedded(struct multi *multi, size_t count)
 {
@@ -370,6 +389,8 @@ static enum shoal_err run_embedded(struct multi *multi, size_t count)
             continue;
         op->err = multi->kind == SH_CALL_GET ? get_embedded(multi->store, op, lid)
                                              : change_embedded(multi, &write, op, lid);
+        if (op->err != SHOAL_OK && multi->kind != SH_CALL_GET)
+            failure_join(multi->store, &write, lid);
     }
     return sh_embedded_settle(multi->store, &write);
 }

@@ -28,6 +28,20 @@ bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err)
     return sh_call_was_not_done(err) || (err == SHOAL_ECONNLOST && !sh_call_is_numbered(kind));
 }
 
+bool sh_call_awaits_node(struct sh_call_state *state, enum shoal_err err)
+{
+    const struct sh_ask *ask = &state->ask;
+    if (err != SHOAL_EFAILED || sh_call_is_lock(ask->kind))
+        return false;
+    /* A create that may have been done there is repeated there; the node that it is to go to is the creator to be. */
+    if (ask->kind == SH_CALL_CREATE) {
+        shoal_nid nid = state->is_unclear ? state->number_nid : ask->where;
+        return nid.v && sh_directory_may_return(state->store->directory, nid, nid);
+    }
+    shoal_nid creator = shoal_cid_creator(sh_call_of(state)->cid);
+    return sh_directory_may_return(state->store->directory, state->number_nid, creator);
+}
+
 bool sh_client_closing(struct shoal *store)
 {
     /* acquire: pairs with the release in shoal_close */
@@ -93,7 +107,7 @@ void sh_call_retry_later(struct sh_call_state *state, enum shoal_err err)
         sh_call_complete(state, SHOAL_ESTOPPED);
         return;
     }
-    bool may_retry = sh_call_may_retry(state->ask.kind, err);
+    bool may_retry = sh_call_may_retry(state->ask.kind, err) || sh_call_awaits_node(state, err);
     if (err == SHOAL_ECONNLOST && sh_call_may_repeat(state, now))
         may_retry = state->is_unclear = true;
     if (!may_retry || now + after >= state->deadline_ns) {

@@ -207,6 +207,29 @@ enum shoal_err sh_directory_node(struct sh_directory *directory, shoal_nid nid,
     return node ? SHOAL_OK : SHOAL_ENONODE;
 }
 
+static bool is_kept_by(const struct sh_node *node)
+{
+    return node->traits.keeps_chunks && node->state != SH_NODE_LEFT;
+}
+
+/* The superpeer that has said EFAILED may know more than this view: so a node that keeps its chunks counts also while it is up here. */
+bool sh_directory_may_return(struct sh_directory *directory, shoal_nid asked, shoal_nid creator)
+{
+    const shoal_nid known[] = {asked, creator};
+    bool may_return = false, is_decided = false;
+    sh_lock_take(&directory->lock);
+    const struct sh_view *view = &directory->view;
+    for (size_t i = 0; !is_decided && i < sizeof known / sizeof known[0]; i++) {
+        const struct sh_node *node = sh_view_find(view, known[i]);
+        may_return = node && is_kept_by(node);
+        is_decided = may_return || (node && node->state == SH_NODE_FAILED);
+    }
+    for (size_t i = 0; !is_decided && !may_return && i < view->count; i++)
+        may_return = view->nodes[i].state == SH_NODE_FAILED && is_kept_by(&view->nodes[i]);
+    sh_lock_release(&directory->lock);
+    return may_return;
+}
+
 shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, shoal_nid creator)
 {
     sh_lock_assert_held(&directory->lock);

@@ -140,6 +140,10 @@ struct sh_directory_stats {
 };
 struct sh_directory_stats sh_directory_stats(struct sh_directory *directory);
 
+/* Whether a chunk that is with a failed node, by the superpeers (EFAILED), may come back with that node: such nodes keep their chunks in a log
+ * of their own (traits.h). asked: the node that the chunk was with when it was asked for last, or NONE; creator: the chunk's. Where neither keeps its
+ * chunks, nor has failed, the chunk is with any of those that have. */
+bool sh_directory_may_return(struct sh_directory *directory, shoal_nid asked, shoal_nid creator);
 /* How often another process has had a peer's ID since the directory was made: who compares two of them
  * tells that what was sent in between was sent to another life. Any thread, without a lock. */
 uint32_t sh_directory_life(const struct sh_directory *directory, shoal_nid nid);

@@ -240,12 +240,62 @@ static void test_lives(void **state)
     rig_close(&rig);
 }
 
+/* Chunks of which the superpeers say that their node has failed come back with a node that keeps them. */
+static void test_failed_may_return(void **state)
+{
+    (void)state;
+    static const struct {
+        uint16_t nid;
+        enum sh_node_state state;
+        bool keeps_chunks;
+    } nodes[] = {
+        {64, SH_NODE_FAILED, true}, {65, SH_NODE_FAILED, false}, {66, SH_NODE_UP, true},
+        {67, SH_NODE_UP, false},    {68, SH_NODE_LEFT, true},
+    };
+    static const struct {
+        uint16_t asked, creator;
+        bool may_return;
+    } rows[] = {
+        {64, 64, true},  {65, 65, false}, {0, 64, true},
+        {0, 65, false},  {66, 66, true}, /* the superpeers know of its failure before the view does */
+        {65, 64, false},                 /* the chunk had moved to the former */
+        {64, 65, true},  {0, 67, true}, /* it is somewhere */
+        {0, 68, true},   {0, 99, true},
+    };
+    struct rig rig;
+    rig_open(&rig);
+    struct sh_view view = {.epoch = 1, .superpeers = 1};
+    for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++) {
+        const struct sh_node node = {.nid = {nodes[i].nid},
+                                     .role = SH_ROLE_PEER,
+                                     .state = nodes[i].state,
+                                     .instance = i + 1,
+                                     .address = "127.0.0.1:1",
+                                     .traits = {.keeps_chunks = nodes[i].keeps_chunks}};
+        assert_int_equal(sh_view_put(&view, &node), SHOAL_OK);
+    }
+    assert_int_equal(sh_directory_view_apply(rig.directory, &view), SHOAL_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (sh_directory_may_return(rig.directory, (shoal_nid){rows[i].asked},
+                                    (shoal_nid){rows[i].creator}) != rows[i].may_return)
+            fail_msg("row %zu", i);
+    }
+    /* Where no failed node keeps its chunks, nobody waits for one. */
+    view.epoch = 2;
+    sh_view_find(&view, (shoal_nid){64})->state = SH_NODE_UP;
+    assert_int_equal(sh_directory_view_apply(rig.directory, &view), SHOAL_OK);
+    assert_false(sh_directory_may_return(rig.directory, SHOAL_NID_NONE, (shoal_nid){67}));
+    sh_view_destroy(&view);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_edges),
         cmocka_unit_test(test_lives),
+        cmocka_unit_test(test_failed_may_return),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,8 @@
 
 #define KEEPS_REPLICAS 1u
 #define FLAG_OF(domain) (2u << (domain))
-#define FLAGS_ALL (FLAG_OF(SH_DOMAINS) - 1)
+#define KEEPS_CHUNKS FLAG_OF(SH_DOMAINS)
+#define FLAGS_ALL (2 * KEEPS_CHUNKS - 1)
 
 _Static_assert(FLAGS_ALL <= UINT8_MAX, "a byte holds the flags");
 
@@ -25,7 +26,7 @@ bool sh_traits_are_valid(const struct sh_traits *traits)
 
 bool sh_traits_are_equal(const struct sh_traits *a, const struct sh_traits *b)
 {
-    bool are_equal = a->keeps_replicas == b->keeps_replicas;
+    bool are_equal = a->keeps_replicas == b->keeps_replicas && a->keeps_chunks == b->keeps_chunks;
     for (unsigned i = 0; are_equal && i < SH_DOMAINS; i++)
         are_equal = strcmp(a->domains[i], b->domains[i]) == 0;
     return are_equal;
@@ -43,6 +44,7 @@ size_t sh_traits_size(const struct sh_traits *traits)
 void sh_traits_put(struct sh_writer *w, const struct sh_traits *traits)
 {
     unsigned flags = traits->keeps_replicas ? KEEPS_REPLICAS : 0;
+    flags |= traits->keeps_chunks ? KEEPS_CHUNKS : 0;
     for (unsigned i = 0; i < SH_DOMAINS; i++)
         flags |= *traits->domains[i] ? FLAG_OF(i) : 0;
     sh_put8(w, (uint8_t)flags);
@@ -54,7 +56,8 @@ void sh_traits_put(struct sh_writer *w, const struct sh_traits *traits)
 enum shoal_err sh_traits_get(struct sh_reader *r, struct sh_traits *traits_out)
 {
     unsigned flags = sh_get8(r);
-    struct sh_traits traits = {.keeps_replicas = flags & KEEPS_REPLICAS};
+    struct sh_traits traits = {.keeps_replicas = flags & KEEPS_REPLICAS,
+                               .keeps_chunks = flags & KEEPS_CHUNKS};
     if (flags & ~FLAGS_ALL)
         return SHOAL_EPROTO;
     for (unsigned i = 0; i < SH_DOMAINS; i++) {
@@ -73,7 +76,7 @@ enum shoal_err sh_traits_get(struct sh_reader *r, struct sh_traits *traits_out)
 
 uint64_t sh_traits_digest(const struct sh_traits *traits, uint64_t seed)
 {
-    uint64_t digest = sh_mix64(seed ^ traits->keeps_replicas);
+    uint64_t digest = sh_mix64(seed ^ traits->keeps_replicas ^ (uint64_t)traits->keeps_chunks << 1);
     for (unsigned i = 0; i < SH_DOMAINS; i++)
         digest = sh_hash64(sh_bytes_text(traits->domains[i]), digest);
     return digest;

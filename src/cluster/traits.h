@@ -5,7 +5,9 @@
  * Failure domains are named by the operator (options machine, rack, network_switch). Only equality counts,
  * and a name is the same thing wherever it is said: two racks of one name are one rack.
  *
- * Encoded: u8 flags (1: keeps replicas; 2, 4, 8: its machine, rack, switch is known, and its name follows),
+ * A peer whose own chunks are in a log on its own disk brings them back when it is started again: clients wait for it.
+ *
+ * Encoded: u8 flags (1: keeps replicas; 2, 4, 8: its machine, rack, switch is known, and its name follows; 16: keeps its own chunks),
  * the names that are known, each a text of 1 to 31 bytes. A name that is not known takes no byte.
  */
 #ifndef SH_CLUSTER_TRAITS_H
@@ -27,6 +29,7 @@ enum sh_domain { SH_DOMAIN_MACHINE, SH_DOMAIN_RACK, SH_DOMAIN_SWITCH, SH_DOMAINS
 
 struct sh_traits {
     bool keeps_replicas;                          /* for other peers, on its disk */
+    bool keeps_chunks;                            /* its own, in its own log (replicas_at self) */
     char domains[SH_DOMAINS][SH_DOMAIN_NAME_MAX]; /* by enum sh_domain; empty: not known */
 };
 

@@ -28,7 +28,8 @@ static enum shoal_err get(const uint8_t *bytes, size_t size, struct sh_traits *t
 
 static void drawn(uint64_t *random, struct sh_traits *traits_out)
 {
-    *traits_out = (struct sh_traits){.keeps_replicas = test_draw(random) % 2};
+    *traits_out = (struct sh_traits){.keeps_replicas = test_draw(random) % 2,
+                                     .keeps_chunks = test_draw(random) % 2};
     for (unsigned i = 0; i < SH_DOMAINS; i++) {
         size_t size = test_draw(random) % SH_DOMAIN_NAME_MAX;
         for (size_t k = 0; k < size; k++)
@@ -70,6 +71,11 @@ static void the_layout_is_as_documented(void **state)
     static const uint8_t as_documented[] = {1 | 4 | 8, 2, 0, 'r', '7', 1, 0, 's'};
     assert_int_equal(put(&some, bytes), sizeof as_documented);
     assert_memory_equal(bytes, as_documented, sizeof as_documented);
+    const struct sh_traits home = {.keeps_chunks = true};
+    assert_int_equal(put(&home, bytes), 1);
+    assert_int_equal(bytes[0], 16);
+    assert_false(sh_traits_are_equal(&none, &home));
+    assert_true(sh_traits_digest(&none, 1) != sh_traits_digest(&home, 1));
 }
 
 static void others_are_refused(void **state)
@@ -86,7 +92,7 @@ static void others_are_refused(void **state)
         uint8_t bytes[6];
         size_t size;
     } wrong[] = {
-        {{16}, 1},                    /* an unknown flag */
+        {{32}, 1},                    /* an unknown flag */
         {{128}, 1},                   /**/
         {{2, 0, 0}, 3},               /* an empty name */
         {{4, 2, 0, 'a', ' '}, 5},     /* a blank */
@@ -107,6 +113,8 @@ static void each_part_tells_them_apart(void **state)
     static const struct sh_traits all[] = {
         {.keeps_replicas = false},
         {.keeps_replicas = true},
+        {.keeps_chunks = true},
+        {.keeps_replicas = true, .keeps_chunks = true},
         {.keeps_replicas = true, .domains = {"a", "", ""}},
         {.keeps_replicas = true, .domains = {"", "a", ""}},
         {.keeps_replicas = true, .domains = {"", "", "a"}},

@@ -210,6 +210,12 @@ static void metrics_print(const struct info *info, const struct sh_log_table *ta
             sh_log_table_value(table, 0, "own_zones_under_replicated"),
             sh_log_table_value(table, 0, "own_zones_bare"),
             sh_log_table_value(table, 0, "own_copies"));
+    uint64_t full = sh_log_table_value(table, 0, "own_zones_full");
+    if (full)
+        fprintf(out,
+                "%" PRIu64 " of them are full: the log has no room for what comes next of "
+                "their chunks.\n",
+                full);
     uint64_t stalled = sh_log_table_value(table, 0, "own_backups_stalled");
     uint64_t given_up = sh_log_table_value(table, 0, "own_backups_given_up");
     if (stalled || given_up)

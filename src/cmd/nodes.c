@@ -8,6 +8,7 @@
 #include "client/client.h"
 #include "cmd/command_int.h"
 #include "cmd/process_int.h"
+#include "cmd/replicas_int.h"
 #include "cmd/shards_int.h"
 #include "cmd/text_int.h"
 
@@ -40,6 +41,7 @@ static struct sh_json *node_json(const struct shoal_node *node)
     sh_json_set_text(row, "address", node->address);
     if (node->role == SHOAL_PEER) {
         sh_json_set_bool(row, "keeps_replicas", node->keeps_replicas);
+        sh_json_set_bool(row, "keeps_chunks", node->keeps_chunks);
         sh_json_set_text(row, "machine", node->machine);
         sh_json_set_text(row, "rack", node->rack);
         sh_json_set_text(row, "network_switch", node->network_switch);
@@ -502,11 +504,13 @@ static void superpeer_show(struct sh_cmd *cmd, const struct shoal_node *node, st
 }
 
 static void peer_show(struct sh_cmd *cmd, const struct shoal_node *node, struct sh_json *list,
-                      struct shoal_status *all)
+                      struct shoal_status *all, struct sh_replicas_row *replicas)
 {
     struct shoal_status one = {0};
     bool is_up = node->state == SHOAL_NODE_UP;
     enum shoal_err err = is_up ? shoal_status(cmd->store, node->nid, &one) : SHOAL_OK;
+    if (is_up && err == SHOAL_OK)
+        err = sh_replicas_ask(cmd, node, replicas);
     if (is_up && err == SHOAL_OK)
         status_add(all, &one);
     if (!cmd->flags.json) {
@@ -518,6 +522,7 @@ static void peer_show(struct sh_cmd *cmd, const struct shoal_node *node, struct 
         status_json(row, &one);
         sh_json_set_bool(row, "fenced", one.is_fenced);
         sh_json_set_bool(row, "drained", one.is_drained);
+        sh_replicas_json(row, replicas);
     } else if (is_up) {
         sh_json_set_text(row, "error", shoal_err_name(err));
     }
@@ -576,6 +581,11 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
         exit_status = sh_cmd_nodes(cmd, &nodes, &count);
     if (exit_status != SH_EXIT_OK)
         return exit_status;
+    struct sh_replicas_row *replicas = calloc(count, sizeof *replicas);
+    if (!replicas && count > 0) {
+        free(nodes);
+        return sh_cmd_fail(cmd, SHOAL_ENOMEM, "%s", "");
+    }
     struct sh_json *root = sh_json_object(), *list = sh_json_array(), *sum = sh_json_object();
     struct sh_json *steps = sh_json_array();
     struct sh_steps_row longest[SH_STEPS_ROWS_MAX];
@@ -589,7 +599,7 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
                 "RESIDENT");
     for (size_t i = 0; i < count; i++) {
         if (nodes[i].role == SHOAL_PEER)
-            peer_show(cmd, &nodes[i], list, &all);
+            peer_show(cmd, &nodes[i], list, &all, &replicas[i]);
         else
             superpeer_show(cmd, &nodes[i], list, &asked);
         node_steps(cmd, &nodes[i], steps, longest, &longest_count);
@@ -606,11 +616,15 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     sh_json_set(root, "zones", zones_json(&asked));
     sh_json_set(root, "steps", steps);
     sh_json_set(root, "waiting_shards", sh_shards_waiting_json(&asked.best));
-    if (cmd->flags.json)
+    if (cmd->flags.json) {
+        free(replicas);
         return sh_cmd_answer(cmd, root);
+    }
     sh_json_free(root);
     fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s", "all", "", "", "");
     memory_print(cmd->out, &all);
+    sh_replicas_print(cmd->out, replicas, count);
+    free(replicas);
     lookups_print(cmd->out, &asked, &all, &own);
     zones_print(cmd->out, &asked);
     steps_print(cmd->out, longest, longest_count);

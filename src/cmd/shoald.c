@@ -236,8 +236,11 @@ int main(int argc, char **argv)
         status = print ? EXIT_STOPPED : log_begin(&options);
         if (print)
             sh_options_print_json(&options, stdout);
-        else if (status == EXIT_STOPPED)
+        else if (status == EXIT_STOPPED) {
+            if (sh_options_idle(&options, &error))
+                SH_WARN(MODULE, "an option has no effect", SH_TEXT("option", error.text));
             status = run(&options);
+        }
     }
     sh_options_destroy(&options);
     return status;

@@ -145,7 +145,9 @@ static bool range_done(const struct sh_real_disk *real, struct sh_disk_op *op, i
         return false;
     }
     op->done_bytes = result < 0 ? 0 : op->size;
-    if (result < 0 && result != -EOPNOTSUPP && result != -ENOSYS)
+    if (result == -ENOSPC && op->kind == SH_DISK_ALLOCATE)
+        op->err = SHOAL_ENOSPC; /* no failure: it was asked whether there is room, and is again */
+    else if (result < 0 && result != -EOPNOTSUPP && result != -ENOSYS)
         op_failed(op, -result);
     return true;
 }
@@ -154,7 +156,9 @@ static bool range_done(const struct sh_real_disk *real, struct sh_disk_op *op, i
  * True when the operation is over, and then op->err is set. */
 static bool piece_done(const struct sh_real_disk *real, struct sh_disk_op *op, int result)
 {
-    if (result == -EINTR || result == -EAGAIN)
+    /* ECANCELED: the thread that handed it over has ended, and with it what the kernel's workers had not begun for it; whoever polls hands it
+     * over again. */
+    if (result == -EINTR || result == -EAGAIN || result == -ECANCELED)
         return false;
     if (sh_disk_is_range(op))
         return range_done(real, op, result);

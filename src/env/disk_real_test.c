@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/assert.h"
 #include "base/open_files_test.h"
 #include "env/disk.h"
 #include "env/disk_int.h"
@@ -646,6 +647,57 @@ static void refused_uring_falls_back(void **state)
     test_in_child(use_disk_refused); /* without filters the worker is tested above all the same */
 }
 
+#define LEFT_OPS 48u
+#define LEFT_BYTES (128u << 10)
+
+struct left {
+    struct sh_disk *disk;
+    int file;
+    uint8_t *bytes;
+    struct sh_disk_op ops[LEFT_OPS];
+    unsigned submitted, done;
+};
+
+static void *submit_and_end(void *arg)
+{
+    struct left *left = arg;
+    for (unsigned i = 0; i < LEFT_OPS; i++) {
+        left->ops[i] = (struct sh_disk_op){.kind = SH_DISK_WRITE_SYNC,
+                                           .file = left->file,
+                                           .offset = (uint64_t)i * LEFT_BYTES,
+                                           .data = left->bytes,
+                                           .size = LEFT_BYTES,
+                                           .done = count_done,
+                                           .arg = &left->done};
+        left->submitted += sh_disk_submit(left->disk, &left->ops[i]) == SHOAL_OK;
+    }
+    (void)sh_disk_poll(left->disk, false);
+    return NULL;
+}
+
+/* What a thread has handed over when it ends is done all the same, though the kernel cancels what it had not begun. */
+static void a_thread_ends(void **state)
+{
+    struct left left = {.disk = open_disk(*state), .bytes = make_blocks(LEFT_BYTES / BLOCK_BYTES)};
+    pthread_t thread;
+    memset(left.bytes, 7, LEFT_BYTES);
+    for (unsigned round = 0; round < 4; round++) {
+        left.submitted = left.done = 0;
+        assert_int_equal(sh_disk_open(left.disk, "left", true, &left.file), SHOAL_OK);
+        assert_int_equal(pthread_create(&thread, NULL, submit_and_end, &left), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(left.submitted, LEFT_OPS);
+        while (left.done < LEFT_OPS)
+            (void)sh_disk_poll(left.disk, true);
+        for (unsigned i = 0; i < LEFT_OPS; i++)
+            assert_int_equal(left.ops[i].err, SHOAL_OK);
+        left.disk->ops->close(left.disk, left.file);
+        assert_int_equal(left.disk->ops->remove(left.disk, "left"), SHOAL_OK);
+    }
+    free(left.bytes);
+    left.disk->ops->destroy(left.disk);
+}
+
 static struct variant uring_cached = {.uring = true};
 static struct variant uring_direct = {.uring = true, .direct = true};
 static struct variant worker_cached;
@@ -673,6 +725,7 @@ int main(void)
         VARIANTS(folder_is_taken_once),
         VARIANTS(look_only_reads),
         VARIANTS(completions_wake_the_owner),
+        VARIANTS(a_thread_ends),
         {"bulk_is_held_back uring", bulk_is_held_back, NULL, NULL, &uring_cached},
         cmocka_unit_test(gathered_writes_go_on),
         cmocka_unit_test(folder_must_be_a_folder),

@@ -11,6 +11,7 @@ _Static_assert(SH_REPLOG_ZEROS_MAX <= SH_REPLOG_PAYLOAD_MAX, "an entry says how 
 
 #define RETRY_NS UINT64_C(1000000)
 #define PIECE_MAX ((size_t)512 << 10)
+#define GROWS_BY 8u /* a zone that is full may have that part of its slots more */
 
 /* --- The disk ---------------------------------------------------------------------------------- */
 
@@ -286,6 +287,26 @@ enum shoal_err sh_replog_zone_fits(struct sh_replog *log, uint64_t bytes_max)
     return room_for(log, NULL, sh_replog_slots_for(log->head.slot_bytes, bytes_max));
 }
 
+enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone)
+{
+    SH_ASSERT(is_added(zone));
+    if (zone->log->trouble)
+        return SHOAL_EIO;
+    if (zone->is_dropping)
+        return SHOAL_EBUSY;
+    if (zone->is_damaged)
+        return SHOAL_ECORRUPT;
+    enum shoal_err err = SHOAL_ENOSPC;
+    for (uint32_t more = 1 + zone->slots_max / GROWS_BY; err == SHOAL_ENOSPC && more; more /= 2) {
+        if (zone->slots_max > UINT32_MAX - more)
+            continue;
+        err = room_for(zone->log, zone, zone->slots_max + more);
+        if (!err)
+            zone->slots_max += more;
+    }
+    return err;
+}
+
 /* Somebody waits for what a sync that begins now covers. */
 static void sync_want(struct sh_replog_zone *zone)
 {
@@ -549,6 +570,7 @@ static enum shoal_err append(struct sh_replog_zone *zone, const struct sh_replog
     chain_note(zone, write, numbers[0]);
     sh_replog_batch_count(zone->filling, !zone->chain_pieces);
     log->status.appended += !zone->chain_pieces;
+    log->appended_ns = log->now_ns;
     if (zone->filling->chain.bytes >= log->config.batch_bytes && sh_replog_slots_have_time(log))
         (void)sh_replog_batch_flush(zone->filling,
                                     SH_REPLOG_FLUSH_LARGE); /* or it goes on being filled */
@@ -615,7 +637,7 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     if (log->trouble)
         return UINT64_MAX;
     uint64_t due = log->ready.count || log->pack_size || log->lap < log->lap_wanted ||
-                           log->ending || log->load || log->clean || log->to_clean || log->drops
+                           log->ending || log->load || log->clean || log->drops
                        ? log->now_ns
                        : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;
@@ -627,6 +649,8 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     uint64_t sync_patience_ns = log->is_sync_wanted ? 0 : log->config.linger_ns;
     if (sh_replog_packs_wait(log) && log->unsynced_ns + sync_patience_ns < due)
         due = log->unsynced_ns + sync_patience_ns;
+    uint64_t select_due_ns = log->clean ? UINT64_MAX : sh_replog_select_due_ns(log);
+    due = select_due_ns < due ? select_due_ns : due;
     uint64_t room_due_ns = sh_replog_room_due_ns(log);
     due = room_due_ns < due ? room_due_ns : due;
     uint64_t scrub_due_ns = sh_replog_scrub_due_ns(log);

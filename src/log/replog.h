@@ -13,7 +13,7 @@
  * A write or sync that failed is never tried again: the log goes out of service, sh_replog_trouble says why, and what was not
  * said to be durable may or may not be there. Only a disk that is full is tried again: it says so in the status, and appends get EAGAIN.
  *
- * Memory: the buffer, 400 bytes a zone and its versions, 48 bytes a slot, 1.7 MiB. Nothing is allocated once the log is
+ * Memory: the buffer, 500 bytes a zone and its versions, 48 bytes a slot, 1.7 MiB. Nothing is allocated once the log is
  * open and its zones are there, but for tables of versions, which double up to their bound.
  * Threads: one at a time, that of the disk's owner. Only open and close wait. */
 #ifndef SH_LOG_REPLOG_H
@@ -40,13 +40,28 @@ struct sh_replog_completions {
 #define SH_REPLOG_COMPLETION_MAX 64                 /* bytes of one */
 #define SH_REPLOG_COMPLETION_ID (UINT64_C(1) << 47) /* its local ID; its creator is 0 */
 
+/* Which slots of a zone are cleaned first (docs/log.md, "Which slots"). */
+enum sh_replog_selection {
+    SH_REPLOG_COST_BENEFIT, /* what gains most for what it costs, by what cleanings have kept so far; the default */
+    SH_REPLOG_TIMESTAMPS, /* the same, by how old the entries in a slot were when they were copied */
+    SH_REPLOG_AGE_FILL,   /* age times fill */
+    SH_REPLOG_OLDEST,
+    SH_REPLOG_RANDOM
+};
+#define SH_REPLOG_SELECTIONS 5
+/* Their names, in that order; NULL behind the last one. */
+extern const char *const sh_replog_selection_names[];
+/* Of a name that is one of these. */
+enum sh_replog_selection sh_replog_selection_of(const char *name);
+
 struct sh_replog_config {
     struct sh_disk *disk; /* borrowed; where it is direct, all that is written is aligned */
     const char *name;     /* of the file in it */
     struct sh_random random;
     uint64_t cluster; /* whose log it is; a file of another one is refused */
     uint16_t node;
-    /* Of a file that is new; one that is there has its own. */
+    /* Of a file that is new; one that is there has its own slot_bytes and primary_blocks, and gets more slots where these have more bytes than
+     * its own, but for a raw disk that lacks them. It never has fewer. */
     uint32_t slot_bytes, slots; /* a multiple of 4096, 64 KiB to 1 GiB */
     uint32_t
         primary_blocks; /* of 4 KiB, 256 at least; 0: no primary log, small batches go to slots, too */
@@ -59,6 +74,7 @@ struct sh_replog_config {
      * waits for durable. For a log whose writers are content with `handed`: a process that is killed loses nothing then. */
     bool syncs_later;
     struct sh_replog_completions completions;
+    enum sh_replog_selection selection;
     /* Bytes of the disk that are to stay free: a zone is refused where what it and the others may still take would leave less. */
     uint64_t reserve_bytes;
     /* Free slots that keep their room on the disk; others are discarded, in time. 0: 32. At least those that are reserved ahead. */
@@ -112,6 +128,12 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
 
 /* Whether the log and its disk have room for one more zone of so many bytes. OK, ENOSPC; EIO: the disk does not say. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_fits(struct sh_replog *log, uint64_t bytes_max);
+
+/* Lets a zone that is written to have an eighth more slots than it may have, or as many as there are: for one that is full though all of it
+ * is current (ENOSPC of sh_replog_append), as one is with a chunk that has outgrown bytes_max. The log keeps them for the zone
+ * until it is dropped, or the log is closed. ENOSPC: the log has no slot left that another zone may not need, or the disk has
+ * no room. ECORRUPT: the zone is damaged, so that it is not cleaned, and would take all that there is. EBUSY: it is being dropped. EIO. */
+SHOAL_NODISCARD enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone);
 
 /* NULL: the log has nothing of it, and it was not added. */
 struct sh_replog_zone *sh_replog_zone_find(struct sh_replog *log, uint64_t id);

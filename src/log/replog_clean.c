@@ -1,8 +1,8 @@
-/* Cleaning a zone: what is current in its oldest slots is copied to others, and the slots are free.
+/* Cleaning a zone: what is current in some of its slots (replog_select.c) is copied to others, and the slots are free.
  *
  *   version log ──► currents ──┐
  *                              ├──► is it superseded? ── no ──► survivors' batch ──► a slot of survivors
- *   oldest slots ──► entries ──┘                       └ yes: dropped
+ *   some slots ───► entries ───┘                       └ yes: dropped
  *
  * What is current is dropped, too, where the same is in a slot that stays, or has been copied (replog_clean_kept.c).
  *
@@ -27,13 +27,9 @@
 #include "base/log.h"
 #include "log/replog_clean_int.h"
 
-#define BEGIN_PERCENT 80              /* of the slots that a zone's writes may have */
-#define FULL_PERCENT 30               /* of those, while the disk is full */
 #define EACH_STEP 2000                /* entries or tuples */
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
 #define AGAIN_NS UINT64_C(1000000000) /* after a cleaning that failed */
-#define SOLID_NS                                                                                   \
-    UINT64_C(60000000000) /* before a zone without a gain is cleaned for what is older now */
 #define LIVES_EACH (SH_BLOCK_BYTES / SH_SPAN_HEAD_BYTES) /* are recorded in one block */
 #define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
 
@@ -53,56 +49,9 @@ void sh_replog_clean_free(struct sh_replog_clean *clean)
     free(clean);
 }
 
-/* --- Which zone -------------------------------------------------------------------------------- */
-
 const struct sh_replog_zone *sh_replog_clean_zone(const struct sh_replog_clean *clean)
 {
     return clean->zone;
-}
-
-/* Whether all of its slots have been cleaned one after the other since the last write, and not one was gained. */
-static bool is_solid(const struct sh_replog_zone *zone)
-{
-    return zone->is_damaged || zone->is_dropping || zone->fruitless >= zone->slots.count;
-}
-
-bool sh_replog_is_cleaned(const struct sh_replog_zone *zone)
-{
-    const struct sh_replog_clean *clean = zone->log->clean;
-    return zone->is_to_clean || (clean && clean->zone == zone);
-}
-
-bool sh_replog_may_gain(const struct sh_replog_zone *zone)
-{
-    return sh_replog_is_cleaned(zone) || !is_solid(zone);
-}
-
-/* A zone that was cleaned in vain is cleaned once more after a while, if it has what goes with time; or it would stay full, as writes are
- * refused. */
-static void grow_older(struct sh_replog_zone *zone)
-{
-    if (!zone->keeps_passing || zone->log->now_ns < zone->fruitless_ns + SOLID_NS)
-        return;
-    zone->fruitless = 0;
-    zone->keeps_passing = false;
-}
-
-void sh_replog_clean_if_full(struct sh_replog_zone *zone)
-{
-    struct sh_replog *log = zone->log;
-    grow_older(zone);
-    uint64_t most = zone->slots_max - SH_REPLOG_SPARE_ZONE_SLOTS;
-    unsigned percent = log->room.is_full ? FULL_PERCENT : BEGIN_PERCENT;
-    bool is_full = (uint64_t)zone->slots.count * 100 >= most * percent;
-    if (!zone->versions || sh_replog_is_cleaned(zone) || zone->is_dropping || zone->is_damaged ||
-        log->now_ns < zone->clean_again_ns)
-        return;
-    if (!(is_full && !is_solid(zone)) && !sh_replog_eon_is_due(zone))
-        return;
-    zone->is_to_clean = true;
-    zone->next_to_clean = NULL;
-    *log->to_clean_end = zone;
-    log->to_clean_end = &zone->next_to_clean;
 }
 
 /* Nothing more is written to that slot. */
@@ -184,19 +133,11 @@ static void clean_later(struct sh_replog_zone *zone)
     zone->clean_again_ns = zone->log->now_ns + AGAIN_NS;
 }
 
-/* The first of the list whose versions are not just on their way. */
 static unsigned begin_next(struct sh_replog *log)
 {
-    struct sh_replog_zone **at = &log->to_clean;
-    while (*at && ((*at)->is_ending || (*at)->versions_batch || (*at)->is_eon_ending))
-        at = &(*at)->next_to_clean;
-    struct sh_replog_zone *zone = *at;
+    struct sh_replog_zone *zone = sh_replog_select_zone(log);
     if (!zone)
         return 0;
-    *at = zone->next_to_clean;
-    if (!*at)
-        log->to_clean_end = at;
-    zone->is_to_clean = false;
     if (!begin(log, zone))
         return 1;
     clean_later(zone); /* there was no memory */
@@ -347,8 +288,11 @@ static void copies_begin(struct sh_replog_clean *clean)
         most = left > 2 ? left - 1 : 1;
     sh_replog_clean_since_find(clean);
     sh_replog_clean_list_chosen(clean, most);
-    for (unsigned i = 0; i < clean->count; i++)
+    for (unsigned i = 0; i < clean->count; i++) {
         gone_add(clean, clean->slots[i]);
+        sh_replog_tally_slot(clean->tallies, clean->zone,
+                             &clean->zone->log->slots.slots[clean->slots[i]]);
+    }
     sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
     clean->phase = COPIES;
 }
@@ -404,9 +348,11 @@ static enum shoal_err copy(struct sh_replog_clean *clean, const struct sh_replog
         err = survivors_begin(clean);
     if (!err)
         err = sh_replog_batch_reserve(clean->survivors, stored);
-    if (!err)
-        sh_replog_batch_put(clean->survivors, entry);
-    return err;
+    if (err)
+        return err;
+    sh_replog_batch_put(clean->survivors, entry);
+    sh_replog_survivor_note(clean->survivors, slot_of(clean), entry);
+    return SHOAL_OK;
 }
 
 /* Keeps an entry, or not. EAGAIN: there is no room in memory now. */
@@ -420,6 +366,7 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
             ? sh_replog_completion_is_over(clean->zone, entry)
             : newest_of(clean, chunk, &newest) && sh_replog_is_newer(newest, entry->version)) {
         status->entries_dropped++;
+        sh_replog_tally_entry(clean->tallies, slot_of(clean), entry, false);
         return SHOAL_OK;
     }
     if (!is_completion && sh_replog_clean_is_kept(clean, entry)) {
@@ -435,6 +382,7 @@ static enum shoal_err look_at(struct sh_replog_clean *clean, const struct sh_rep
     if (err)
         return err;
     status->entries_kept++;
+    sh_replog_tally_entry(clean->tallies, slot_of(clean), entry, true);
     clean->zone->keeps_passing |= is_completion || entry->is_removal;
     if (is_completion)
         return SHOAL_OK;
@@ -612,6 +560,8 @@ static unsigned end(struct sh_replog *log, bool is_done)
     zone->fruitless_ns = log->now_ns;
     for (unsigned i = 0; is_done && i < clean->gone_count; i++)
         sh_log_slots_give(&log->slots, &zone->slots, clean->gone[i]);
+    if (is_done)
+        sh_replog_tally_end(clean->tallies, zone);
     log->status.slots_cleaned += is_done ? clean->count : 0;
     log->status.compactions += is_done && clean->compaction.zone;
     if (!is_done && clean->phase >= COPIES)

@@ -45,6 +45,7 @@ struct sh_replog_clean {
     struct sh_version_reader tuples;
     struct sh_version_tuple tuple; /* what is left of one; first 0: nothing */
     struct sh_replog_batch *survivors;
+    struct sh_replog_tally tallies[SH_SLOT_GENERATION_MAX + 1];
     unsigned on_their_way; /* batches, of survivors and of a compaction */
     uint32_t begun;        /* slots that had been taken, and seconds, when it began */
     uint32_t seconds;
@@ -62,7 +63,7 @@ struct sh_replog_clean {
 bool sh_replog_clean_has_found(const struct sh_replog_clean *clean);
 /* Lists in clean->slots the slots of the zone that have to be read to know the versions, without those to which something is on its way. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_clean_list_tellers(struct sh_replog_clean *clean);
-/* Chooses the oldest slots of those that can be cleaned, not more than half of them. ENOMEM. */
+/* Chooses some of the slots that can be cleaned (replog_select.c), not more than half of them. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_clean_choose(struct sh_replog_clean *clean);
 bool sh_replog_clean_is_chosen(const struct sh_replog_clean *clean, uint32_t slot);
 /* Lists in clean->slots those of the chosen ones that can still be cleaned, at most so many. */

@@ -102,6 +102,8 @@ enum shoal_err sh_replog_clean_choose(struct sh_replog_clean *clean)
         return err;
     unsigned half = clean->is_of_eon ? clean->count : (clean->count + 1) / 2;
     clean->chosen_count = half < SH_REPLOG_CLEAN_SLOTS ? half : SH_REPLOG_CLEAN_SLOTS;
+    if (!clean->is_of_eon)
+        sh_replog_select_slots(clean->zone, clean->slots, clean->count, clean->chosen_count);
     memcpy(clean->chosen, clean->slots, clean->chosen_count * sizeof *clean->chosen);
     return SHOAL_OK;
 }

@@ -310,8 +310,14 @@ static void test_full_of_records(void **state)
     uint64_t next = sh_replog_next(rig.zones[0].zone);
     assert_true(next > 10000);
     assert_int_equal(append_or_say(0, 1, 1, 20), SHOAL_ENOSPC);
-    rig_step(&rig, 60000 * RIG_MS); /* nothing is over, and the cleaner sees that */
-    assert_int_equal(append_or_say(0, 1, 1, 20), SHOAL_ENOSPC);
+    rig_step(
+        &rig,
+        60000 *
+            RIG_MS); /* nothing is over, and the cleaner sees that; it may gain a slot of some that are not full */
+    unsigned more = 0;
+    while ((err = append_or_say(0, 1, 1, 20)) == SHOAL_OK)
+        assert_true(++more < 2500);
+    assert_int_equal(err, SHOAL_ENOSPC);
     rig_step(&rig, 240000 * RIG_MS);
     for (unsigned i = 0; i < 5000; i++)
         assert_int_equal(append_or_say(0, i % 50, i, 20), SHOAL_OK);

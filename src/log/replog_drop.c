@@ -80,20 +80,6 @@ bool sh_replog_marks_have(const struct sh_replog_marks *marks, uint64_t zone, ui
 
 /* --- Settling ---------------------------------------------------------------------------------- */
 
-static void to_clean_leave(struct sh_replog_zone *zone)
-{
-    struct sh_replog *log = zone->log;
-    struct sh_replog_zone **at = &log->to_clean;
-    if (!zone->is_to_clean)
-        return;
-    while (*at != zone)
-        at = &(*at)->next_to_clean;
-    *at = zone->next_to_clean;
-    if (!*at)
-        log->to_clean_end = at;
-    zone->is_to_clean = false;
-}
-
 enum shoal_err sh_replog_zone_drop(struct sh_replog_zone *zone,
                                    void (*dropped)(void *arg, uint64_t id, enum shoal_err err),
                                    void *arg)
@@ -111,7 +97,7 @@ enum shoal_err sh_replog_zone_drop(struct sh_replog_zone *zone,
     *log->drops_end = drop;
     log->drops_end = &drop->next;
     zone->is_dropping = true;
-    to_clean_leave(zone);
+    sh_replog_clean_leave(zone);
     log->waiting -= zone->durable < zone->wanted;
     zone->wanted = zone->durable;
     log->waiting_handed -= zone->handed < zone->wanted_handed;

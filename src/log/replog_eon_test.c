@@ -31,24 +31,6 @@ static void cold_write(unsigned zone)
     assert_int_equal(rig_append(&rig, zone, 5, 1001, 0, true), SHOAL_OK);
 }
 
-static void taken_is_all(unsigned zone)
-{
-    static struct rig_taken taken;
-    rig_take_begin(&rig, zone, 0, RIG_CHUNKS, &taken);
-    for (unsigned i = 0; !taken.is_over; i++) {
-        assert_true(i < 100000);
-        rig_step(&rig, RIG_MS);
-    }
-    assert_int_equal(taken.err, SHOAL_OK);
-    for (unsigned i = 0; i < RIG_CHUNKS; i++) {
-        const struct rig_chunk *should = &rig.zones[zone].chunks[i];
-        const struct rig_taken_chunk *is = &taken.chunks[i];
-        assert_int_equal(is->is_there, should->is_there && !should->is_removal);
-        if (is->is_there)
-            assert_int_equal(is->stamp, should->stamp);
-    }
-}
-
 /* Chunks that were written once stay as they are through all eons, and through restarts within them; marks of removals do not get lost. */
 static void test_cold(void **state)
 {

@@ -18,6 +18,15 @@
 #define SH_REPLOG_BUCKETS 4096
 #define SH_REPLOG_PACK_BYTES (1u << 20)
 
+/* How soon a zone is to be cleaned. */
+enum sh_replog_urgency {
+    SH_REPLOG_NOT,
+    SH_REPLOG_IDLE, /* when nobody has written for a while */
+    SH_REPLOG_FULL,
+    SH_REPLOG_URGENT /* before all others: its next batch has no place */
+};
+#define SH_REPLOG_URGENCIES 4
+
 /* A queue of batches, which can leave it in the middle. A batch can be in one of each kind. */
 enum sh_replog_queue_kind { SH_REPLOG_BY_AGE, SH_REPLOG_BY_PRIMARY, SH_REPLOG_BY_STATE };
 #define SH_REPLOG_QUEUE_KINDS 3
@@ -62,6 +71,9 @@ struct sh_replog_batch {
     bool is_refused;    /* the disk was full: all of it is written again */
     bool is_begun, is_submitted, is_handed, is_durable;
     bool is_cleaners;
+    /* Of survivors: how often the first had been copied; and how old all of them are, in seconds, times their bytes. */
+    uint8_t generation;
+    uint64_t age_sum, age_bytes;
     /* Called instead of counting sequence numbers when it is durable; it frees the batch. NULL: it is one of appends. */
     void (*done)(struct sh_replog_batch *batch);
     struct sh_replog_links links[SH_REPLOG_QUEUE_KINDS];
@@ -148,7 +160,12 @@ struct sh_replog_zone {
     struct sh_replog_zone *next_unsynced, *next_syncing;
     bool is_unsynced;
     struct sh_replog_zone *next_to_clean; /* in the log's list */
-    bool is_to_clean;
+    uint8_t urgency;                      /* enum sh_replog_urgency: there it is, unless it is 0 */
+    /* By what its cleanings have kept: of entries of that generation, lasts / (lasts + age) are current, where age is what
+     * sh_replog_age says of their slot. 0: nothing is known. */
+    uint64_t lasts[SH_SLOT_GENERATION_MAX + 1];
+    bool
+        has_marks; /* the last cleaning has kept many marks of removals, which go once all slots have been cleaned */
     uint64_t rest_max; /* chunks beside the long range for which the cleaner has room */
     uint32_t
         fruitless; /* slots that were cleaned since the last batch of writes without one being gained */
@@ -197,6 +214,8 @@ struct sh_replog_room {
     bool is_raw;                          /* the log's file is all of the disk */
     bool
         is_full; /* the last reservation, or a write, found no room; again_ns: when the next is tried */
+    bool
+        is_told; /* the log's lines say that the disk is full, and not yet that it has room again */
     uint64_t again_ns, excess_ns, trim_ns;
     uint64_t refused;
     unsigned allocating, discarding; /* slots, by operations in flight */
@@ -240,6 +259,9 @@ struct sh_replog {
     struct sh_replog_zone *ending, **ending_end;
     uint8_t *piece; /* SH_REPLOG_PIECE_BYTES */
     struct sh_replog_zone *to_clean, **to_clean_end;
+    uint32_t to_clean_count[SH_REPLOG_URGENCIES]; /* of these, of that urgency */
+    uint32_t choices;                             /* of zones, so far */
+    uint64_t appended_ns;                         /* when the last write came */
     struct sh_replog_clean *clean; /* of the zone that is being cleaned; NULL: none is */
     uint8_t *zeros;                /* a block */
     uint32_t lap_since[4]; /* seconds: when this lap of the primary log began, and those before */
@@ -546,13 +568,50 @@ static inline bool sh_replog_compaction_is_sent(const struct sh_replog_compactio
     return compaction->is_encoded && !compaction->batch;
 }
 
-/* --- The cleaner (replog_clean.c) -------------------------------------------------------------- */
+/* --- What is cleaned next (replog_select.c) ---------------------------------------------------- */
 
-/* Puts the zone on the list if it is time to clean it. */
+/* Puts the zone on the list if it is time to clean it, and takes it off that if it is not. */
 void sh_replog_clean_if_full(struct sh_replog_zone *zone);
-/* Whether it is on the list, or being cleaned; or will be, and may have fewer slots then. */
+/* Takes it off the list, if it is there. */
+void sh_replog_clean_leave(struct sh_replog_zone *zone);
+/* Whether it is on the list, and not just for when the log is idle, or being cleaned; or will be, and may have fewer slots then. */
 bool sh_replog_is_cleaned(const struct sh_replog_zone *zone);
 bool sh_replog_may_gain(const struct sh_replog_zone *zone);
+/* The zone that is cleaned next, which is taken off the list; NULL: none is now. */
+struct sh_replog_zone *sh_replog_select_zone(struct sh_replog *log);
+/* When that may be another one, though nothing else happens; UINT64_MAX: none. */
+uint64_t sh_replog_select_due_ns(const struct sh_replog *log);
+/* Puts the slots that are to be cleaned, `most` of `count`, before the others. All can be cleaned, and come the oldest first. What has to be
+ * cleaned for other reasons than to gain room is taken first; then by the log's selection. What that takes is sorted from hot to cold, so that what
+ * survives of it lies together. */
+void sh_replog_select_slots(struct sh_replog_zone *zone, uint32_t *slots, unsigned count,
+                            unsigned most);
+
+/* What a cleaning has found, by generations. */
+struct sh_replog_tally {
+    uint64_t age, slots; /* of slots, in all; how many */
+    uint64_t seen, kept; /* bytes of entries; 16 more for each */
+    uint64_t marks;      /* of those that were kept, of marks of removals */
+};
+/* How old a slot of entries is, since it was written to last: in the zone's writes, or for timestamps in seconds. 1 at least. */
+uint64_t sh_replog_age(const struct sh_replog_zone *zone, const struct sh_log_slot *slot);
+/* What is gained for what it costs to clean a slot of which that part is filled, in 256ths. */
+uint64_t sh_replog_benefit(uint64_t age, uint64_t lasts, unsigned fill);
+/* That slot will be looked at; an entry of it was kept, or not; the cleaning is over. */
+void sh_replog_tally_slot(struct sh_replog_tally *tallies, const struct sh_replog_zone *zone,
+                          const struct sh_log_slot *slot);
+void sh_replog_tally_entry(struct sh_replog_tally *tallies, const struct sh_log_slot *slot,
+                           const struct sh_replog_entry *entry, bool is_kept);
+void sh_replog_tally_end(const struct sh_replog_tally *tallies, struct sh_replog_zone *zone);
+/* An entry from such a slot was put into a batch of survivors. */
+void sh_replog_survivor_note(struct sh_replog_batch *batch, const struct sh_log_slot *from,
+                             const struct sh_replog_entry *entry);
+/* Such a batch goes to that slot, whose `filled` does not count it yet. */
+void sh_replog_survivors_note(struct sh_log_slot *slot, const struct sh_replog_batch *batch,
+                              uint32_t bytes);
+
+/* --- The cleaner (replog_clean.c) -------------------------------------------------------------- */
+
 /* An epoch has ended: what the cleaner has to know of it. */
 void sh_replog_clean_learn(struct sh_replog_zone *zone, uint64_t first, uint64_t last,
                            struct sh_replog_version version, bool is_removal);

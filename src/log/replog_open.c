@@ -86,6 +86,43 @@ static bool is_buffer_enough(const struct sh_replog *log)
            log->config.batch_bytes <= sh_replog_batch_max(log);
 }
 
+/* Whether the file can have so many bytes: a raw disk has what it has. */
+static bool file_can_have(struct sh_replog *log, uint64_t bytes)
+{
+    uint64_t all, left, size;
+    struct sh_disk *disk = log->config.disk;
+    if (sh_disk_space(disk, &all, &left) || disk->ops->size(disk, log->file, &size))
+        return false;
+    bool is_raw = all == size && !left;
+    return !is_raw || bytes <= size;
+}
+
+/* A file that has fewer slots than are wanted gets more, behind those that it has: nothing there is taken for a slot in use, as no head there names
+ * the file. What its head says is in one sector, so after a crash it has the old number or the new one, and none of the new slots is used
+ * before the head is on the disk. A file never gets smaller. */
+static enum shoal_err file_grow(struct sh_replog *log)
+{
+    const struct sh_replog_config *config = &log->config;
+    struct sh_log_file head = log->head;
+    uint64_t slots = (uint64_t)config->slots * config->slot_bytes / head.slot_bytes;
+    slots = slots < SH_LOG_SLOTS_MAX ? slots : SH_LOG_SLOTS_MAX;
+    if (slots < head.slots)
+        SH_INFO("log", "the log keeps the segments that it has, which are more than it is to have",
+                SH_TEXT("file", config->name), SH_U64("has", head.slots), SH_U64("wanted", slots));
+    if (slots <= head.slots)
+        return SHOAL_OK;
+    head.slots = (uint32_t)slots;
+    if (!file_can_have(log, sh_log_file_bytes(&head)))
+        return SHOAL_OK;
+    sh_log_file_put(&head, log->pack);
+    enum shoal_err err = write_at(log, 0, log->pack, SH_SLOT_HEAD_BYTES);
+    if (!err)
+        err = sync(log, SH_DISK_SYNC);
+    if (!err)
+        log->head = head;
+    return err;
+}
+
 static enum shoal_err file_open(struct sh_replog *log)
 {
     const struct sh_replog_config *config = &log->config;
@@ -103,7 +140,9 @@ static enum shoal_err file_open(struct sh_replog *log)
     /* A process that was killed may have written what is not on the disk yet: what is read from here on is. */
     if (!err)
         err = sync(log, SH_DISK_SYNC);
-    return err ? err : sync(log, SH_DISK_SYNC_DIR);
+    if (!err)
+        err = sync(log, SH_DISK_SYNC_DIR);
+    return err ? err : file_grow(log);
 }
 
 /* --- Slots ------------------------------------------------------------------------------------- */

@@ -95,8 +95,10 @@ void sh_replog_room_lacks(struct sh_replog *log)
     if (room->is_full)
         return;
     room->is_full = true;
-    SH_ERROR("log", "the disk is full: replicas wait in memory until there is room",
-             SH_TEXT("file", log->config.name));
+    if (!room->is_told)
+        SH_ERROR("log", "the disk is full: replicas wait in memory until there is room",
+                 SH_TEXT("file", log->config.name));
+    room->is_told = true;
     for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
         for (struct sh_replog_zone *zone = log->buckets[i]; zone; zone = zone->next)
             sh_replog_clean_if_full(zone);
@@ -105,10 +107,11 @@ void sh_replog_room_lacks(struct sh_replog *log)
 
 void sh_replog_room_found(struct sh_replog *log)
 {
-    if (!log->room.is_full)
-        return;
-    log->room.is_full = false;
-    SH_INFO("log", "the disk has room again", SH_TEXT("file", log->config.name));
+    struct sh_replog_room *room = &log->room;
+    room->is_full = false;
+    if (room->is_told)
+        SH_INFO("log", "the disk has room again", SH_TEXT("file", log->config.name));
+    room->is_told = false;
 }
 
 /* An allocation of neighbours is over; OK, ENOSPC, or another error. */
@@ -312,9 +315,10 @@ unsigned sh_replog_room_step(struct sh_replog *log)
     if (log->trouble)
         return 0;
     unsigned work = allocations_step(log);
-    /* The cleaner has brought slots that have their room: no allocation is tried that would say so. */
-    if (!log->room.has_no_allocate && log->room.is_full && log->slots.free_count >= wanted(log))
-        sh_replog_room_found(log);
+    /* The cleaner has brought slots that have their room: no allocation is tried. The disk is as it was, and when they are used up, again
+     * lacks room: that is not told again and again. */
+    if (!log->room.has_no_allocate && log->slots.free_count >= wanted(log))
+        log->room.is_full = false;
     if (log->room.has_no_discard)
         return work;
     return work + discards_step(log) + trim_step(log);

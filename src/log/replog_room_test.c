@@ -1,5 +1,9 @@
 /* A log on a disk that is full, or would be: zones are refused before it is, writes wait until there is room, and what is free is
  * given back. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/log.h"
 #include "log/replog_cut_test.h"
 
 #define SLOT_BLOCKS 16u /* of 4 KiB */
@@ -131,11 +135,28 @@ static void test_full_disk_that_reserves_nothing(void **state)
     assert_true(disk_of()->refused > 3);
 }
 
-/* The disk stays full, and the same chunks are written on and on: the cleaner makes room. */
+/* How many lines of a file have such words. */
+static unsigned lines_with(const char *path, const char *words)
+{
+    char line[512];
+    unsigned count = 0;
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file))
+        count += strstr(line, words) != NULL;
+    fclose(file);
+    return count;
+}
+
+/* The disk stays full, and the same chunks are written on and on: the cleaner makes room. That the disk is full is told once. */
 static void test_cleaned_while_full(void **state)
 {
     (void)state;
     struct cut *disk = disk_of();
+    char path[] = "/tmp/replog_room_test-XXXXXX";
+    int told = mkstemp(path);
+    assert_true(told >= 0);
+    assert_int_equal(sh_log_output_set(path, SH_LOG_AS_TEXT), SHOAL_OK);
     rig_open(&rig);
     rig_zone_add(&rig, 0, 1, 0);
     assert_int_equal(append_some(0, CHUNKS, 1500, 1000), 0);
@@ -148,6 +169,11 @@ static void test_cleaned_while_full(void **state)
     assert_true(status().slots_cleaned > 30 && disk->used <= disk->limit);
     rig_sync(&rig, 1);
     (void)rig_assert_all(&rig, 1);
+    assert_int_equal(sh_log_output_set("", SH_LOG_AS_TEXT), SHOAL_OK);
+    assert_int_equal(lines_with(path, "the disk is full"), 1);
+    assert_int_equal(lines_with(path, "has room again"), 0);
+    close(told);
+    unlink(path);
 }
 
 static void on_dropped(void *arg, uint64_t id, enum shoal_err err)

@@ -72,6 +72,8 @@ static enum shoal_err place(struct sh_replog_batch *batch)
         batch->zone->fruitless = 0;
     struct sh_log_slot *slot = &log->slots.slots[batch->slot];
     batch->offset = sh_log_slot_at(&log->head, batch->slot) + slot->filled;
+    if (batch->kind == SH_SLOT_SURVIVORS)
+        sh_replog_survivors_note(slot, batch, bytes);
     slot->filled += bytes;
     slot->pending++;
     eons_note(slot, batch);
@@ -253,7 +255,7 @@ static void on_written(struct sh_disk_op *done)
         done->err = SHOAL_OK;
         done->done_bytes = done->size;
         sh_replog_room_lacks(log);
-    } else if (!done->err) {
+    } else if (!done->err && log->room.has_no_allocate) { /* else it had its room before */
         sh_replog_room_found(log);
     }
     bool is_well = !sh_replog_op_end(op);

@@ -15,6 +15,8 @@
 #include "log/slot.h"
 
 #define SH_SLOT_NONE UINT32_MAX
+#define SH_SLOT_GENERATION_MAX 3
+#define SH_SLOT_MEAN_AGE_MAX ((1u << 24) - 1)
 #define SH_SLOT_LOST 0xff /* for a slot's kind: its head is damaged, and it is nobody's */
 
 struct sh_log_slot {
@@ -25,7 +27,11 @@ struct sh_log_slot {
     uint32_t filled; /* bytes, with the head */
     uint32_t
         since; /* second of the log's clock: each entry in it was current then, or came later */
-    uint32_t order;   /* of those that were taken, this process's count */
+    uint32_t order; /* of those that were taken, this process's count */
+    /* Of survivors: how often its first entries had been copied, up to SH_SLOT_GENERATION_MAX; and how old its entries were on average when they
+     * were copied, by bytes, in seconds. */
+    uint32_t generation : 8;
+    uint32_t mean_age : 24;
     uint16_t pending; /* batches that are not durable there yet */
     uint8_t kind;     /* enum sh_log_slot_kind; 0: it is free, or bare */
     uint8_t eons : 2; /* of what it has, a bit each; and of lives that are only named there */
@@ -46,6 +52,8 @@ struct sh_log_slots {
     uint32_t lost_count; /* with damaged heads */
     uint32_t taken;      /* so far */
 };
+
+_Static_assert(sizeof(struct sh_log_slot) == 48, "bytes of memory a slot");
 
 /* A zone's. All zero but first = SH_SLOT_NONE: none. */
 struct sh_log_slot_list {

@@ -48,8 +48,8 @@ void sh_chunks_refuse_store(struct sh_chunks *chunks, const struct sh_msg_in *in
                  chunks->chunk_bytes_max);
     } else if (err == SHOAL_ENOSPC) {
         snprintf(text, sizeof text,
-                 "the log of node %u has no room for another zone of chunks: chunks that are there "
-                 "can be changed and removed",
+                 "the log of node %u has no room for the chunk, nor for another zone of chunks: "
+                 "remove chunks, raise log_bytes_max, or make room on its disk",
                  sh_msg_nid(chunks->msg).v);
     } else if (err == SHOAL_EIO) {
         snprintf(text, sizeof text,

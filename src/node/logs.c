@@ -261,6 +261,7 @@ static enum shoal_err log_open(struct sh_logs *logs, shoal_nid nid, uint64_t clu
                                          options->replicas * options->store_bytes_max,
                                      .zone_bytes = options->zone_bytes,
                                      .slot_bytes = (uint32_t)options->log_segment_bytes,
+                                     .selection = sh_replog_selection_of(options->log_selection),
                                      .bytes_max = options->log_bytes_max};
     return sh_home_log_open(&home, sh_now(&env->clock), seconds_now(&env->clock), &logs->log);
 }

@@ -121,6 +121,7 @@ static void own_metrics(struct sh_backup *backup, struct sh_log_table *table)
     metric(table, "own_backlog_blocks_free", status.blocks_free);
     metric(table, "own_zones_under_replicated", status.under_replicated);
     metric(table, "own_zones_bare", status.bare);
+    metric(table, "own_zones_full", status.full);
     metric(table, "own_backups_stalled", status.stalled);
     metric(table, "own_backups_given_up", status.given_up);
     metric(table, "own_copies", status.copies);

@@ -348,7 +348,9 @@ static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
 static struct sh_traits traits_of(const struct sh_options *options)
 {
     const char *const names[] = {options->machine, options->rack, options->network_switch};
-    struct sh_traits traits = {.keeps_replicas = options->keeps_replicas && options->replicas};
+    struct sh_traits traits = {.keeps_replicas = options->keeps_replicas && options->replicas,
+                               .keeps_chunks =
+                                   options->replicas && strcmp(options->replicas_at, "self") == 0};
     for (unsigned i = 0; i < SH_DOMAINS; i++) {
         SH_ASSERT(strlen(names[i]) < SH_DOMAIN_NAME_MAX);
         memcpy(traits.domains[i], names[i], strlen(names[i]) + 1);

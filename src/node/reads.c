@@ -150,8 +150,8 @@ static void get_medium(struct sh_chunks *chunks, struct sh_msg_in *in, sh_lid li
     uint8_t *bytes = sh_writer_take(answer.w, size);
     SH_ASSERT(head && bytes);
     uint32_t got = 0;
-    enum shoal_err err =
-        sh_chunks_got_err(sh_store_get(chunks->store, lid, bytes, size, &got), got == size);
+    enum shoal_err err = sh_store_get(chunks->store, lid, bytes, size, &got);
+    err = sh_chunks_got_err(err, got == size);
     if (err != SHOAL_OK)
         memset(bytes, 0, size);
     sh_store16(head, (uint16_t)err);

@@ -64,6 +64,16 @@ static void get_check(const struct row *row, uint32_t size, enum shoal_err err, 
                             ANSWER_MAX - SH_CHUNKS_GET_HEAD_BYTES);
 }
 
+/* Where nothing happens in between, what is read is answered. */
+static void test_get_unchanged(void **state)
+{
+    (void)state;
+    const struct row get = {"get", SH_CHUNKS_GET, MEDIUM, 2 * LARGE, false};
+    const struct row multi = {"multi get", SH_CHUNKS_MULTI_GET, MEDIUM, 2 * LARGE, false};
+    get_check(&get, MEDIUM, SHOAL_OK, MEDIUM, MEDIUM);
+    get_check(&multi, MEDIUM, SHOAL_OK, MEDIUM, MEDIUM);
+}
+
 /* With a log, what is read waits in memory for its answer: that is made for what was read. */
 static void test_get_logged(void **state)
 {
@@ -122,6 +132,8 @@ static void test_get_part(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_get_unchanged, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_get_unchanged, setup_unlogged, teardown),
         cmocka_unit_test_setup_teardown(test_get_logged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_get_unlogged, setup_unlogged, teardown),
         cmocka_unit_test_setup_teardown(test_multi_get, setup, teardown),

@@ -48,6 +48,7 @@ enum shoal_err sh_home_log_open(const struct sh_home_log *home, uint64_t now_ns,
         .damaged = home->damaged,
         .reserve_bytes = home->reserve_bytes,
         .scrub_bytes = home->scrub_bytes,
+        .selection = home->selection,
         .completions = home->completions,
         .arg = home->arg,
     };

@@ -27,6 +27,7 @@ struct sh_home_log {
     uint32_t slot_bytes, primary_blocks; /* 0: as above; 16 MiB */
     uint64_t bytes_max;                  /* of its slots; 0: as many as the store can fill */
     uint64_t reserve_bytes, scrub_bytes; /* as in sh_replog_config */
+    enum sh_replog_selection selection;  /* that, too */
 };
 /* Opens it, and makes the file if it is not there; waits for the disk. EINVAL: bytes_max is not enough for two zones. Else errors of
  * sh_replog_open. */

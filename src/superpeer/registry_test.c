@@ -276,6 +276,7 @@ static struct sh_view random_view(size_t count)
         (void)snprintf(node.address, sizeof node.address, "h%u:%u", node.nid.v,
                        (unsigned)(rng() % 2));
         node.traits.keeps_replicas = node.role == SH_ROLE_PEER && rng() % 2;
+        node.traits.keeps_chunks = node.role == SH_ROLE_PEER && rng() % 2;
         for (unsigned k = 0; node.role == SH_ROLE_PEER && k < SH_DOMAINS; k++)
             (void)snprintf(node.traits.domains[k], SH_DOMAIN_NAME_MAX, "%s",
                            rng() % 2 ? "row2-rack7" : "");
@@ -383,7 +384,7 @@ static void test_hostile_view(void **state)
     refused(bytes, size, 26, '\x1f'); /* other control characters */
     refused(bytes, size, 27, '\x7f');
     refused(bytes, size, 29, 1);            /* a superpeer that keeps replicas */
-    refused(bytes, size, size - 1, 16);     /* an unknown trait */
+    refused(bytes, size, size - 1, 32);     /* an unknown trait */
     refused(bytes, size, size - 1, 2);      /* a name that is not there */
     refused(bytes, size, second, 1);        /* a peer with a superpeer's ID */
     refused(bytes, size, second + 1, 0xE0); /* no node's ID */

@@ -183,11 +183,32 @@ class Replicas(harness.Case):
                      says="chunk_bytes_max is 64MiB", status=harness.USAGE)
         self.refused("shoald", "--superpeers", self.superpeer.address, "--durability", "surely",
                      says="async or replicated or durable", status=harness.USAGE)
+        self.refused("shoald", "--huge-pages", "false", says="write --huge-pages=true or --huge-pages=false",
+                     status=harness.USAGE)
+        idle = harness.Node(self, "idle", "--roles", "superpeer", "--replicas", "1").wait_ready()
+        self.assertRegex(idle.log(), "an option has no effect.*option replicas: 1 has no effect on a node that is no peer")
         peer = harness.Node(self, "plain", "--superpeers", self.superpeer.address, "--failure-ns",
                             "1s").wait_ready()
         client = self.client()
         self.assertRegex(client.ask("sync"), "^SHOAL_ENOBACKUP no peer")
         self.assertTrue(client.do("create", 5, peer.nid))
+
+    def shows(self, plain, logged):
+        """What `shoal status` says of a peer without a log, and of one whose log is its own."""
+        rows = {row["nid"]: row for row in self.shoal_json(self.superpeer, "status")["nodes"]}
+        self.assertNotIn("replicas", rows[plain.nid])
+        self.assertIs(rows[plain.nid]["keeps_chunks"], False)
+        self.assertIs(rows[logged.nid]["keeps_chunks"], True)
+        replicas = rows[logged.nid]["replicas"]
+        self.assertEqual(replicas["at"], "self")
+        self.assertGreaterEqual(replicas["zones"], 1)
+        self.assertEqual([replicas["under_replicated"], replicas["without_backup"], replicas["backups_stalled"]], [0, 0, 0])
+        self.assertGreater(replicas["log_free_bytes"], 0)
+        self.assertNotIn("log_error", replicas)
+        shown = self.shoal(self.superpeer, "status").text
+        self.assertRegex(shown, r"NODE  AT +ZONES UNDER-REPLICATED WITHOUT BACKUP")
+        self.assertRegex(shown, rf"\n +{logged.nid}  self +\d+ +0 +0 ")
+        self.assertNotRegex(shown, rf"\n +{plain.nid}  (self|peers)")
 
     def test_a_peer_without_a_log_promises_nothing(self):
         """Levels that only a log can keep are refused there, and nothing is changed; a peer with one keeps them meanwhile."""
@@ -206,6 +227,7 @@ class Replicas(harness.Case):
             self.assertEqual(client.do("get", cid), "there")
             client.do("put", kept, level[:5])
         self.assertRegex(client.ask("sync"), f"^SHOAL_ENOBACKUP node {plain.nid} has no log.*others? ")
+        self.shows(plain, logged)
         client.do("level", "async")
         client.do("put", cid, "async")
         plain.stop()
