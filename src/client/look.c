@@ -379,11 +379,12 @@ enum shoal_err sh_client_log_scrub(shoal *store, shoal_nid nid, uint64_t zone, u
         return err;
     struct sh_reader r = sh_reader_make(sh_bytes_make(answer, size));
     uint64_t number = sh_get64(&r);
+    if (sh_reader_done(&r))
+        *number_out = number;
+    else
+        err = SHOAL_EPROTO;
     free(answer);
-    if (!sh_reader_done(&r))
-        return SHOAL_EPROTO;
-    *number_out = number;
-    return SHOAL_OK;
+    return err;
 }
 
 enum shoal_err sh_client_log_dump(shoal *store, shoal_nid nid, struct sh_log_dump_ask *ask,
