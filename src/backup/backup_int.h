@@ -240,7 +240,7 @@ struct sh_copy {
 struct sh_backup_peer {
     shoal_nid nid;
     uint64_t instance;
-    bool is_up, is_asked, is_known, is_asking;
+    bool is_up, is_known, is_asking;
     bool is_silent;           /* it was asked last, and did not answer */
     struct sh_candidate base; /* what the view says of it */
     bool has_room;            /* it keeps replicas, and could take one more, as far as is known */

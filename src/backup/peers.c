@@ -54,6 +54,12 @@ static struct sh_candidate candidate_of(const struct sh_backup_peer *peer)
     return candidate;
 }
 
+/* The own node, which has failure domains and else is none, may be known later than the view. */
+static bool is_asked(const struct sh_backup *backup, const struct sh_backup_peer *peer)
+{
+    return peer->is_up && peer->base.can_backup && peer->nid.v != backup->config.nid.v;
+}
+
 /* Writes that wait for a backup where there is none go on waiting, or are refused. */
 static void hope_look(struct sh_backup *backup)
 {
@@ -69,7 +75,7 @@ static void peer_look(struct sh_backup *backup, struct sh_backup_peer *peer)
 {
     struct sh_backup_peers *peers = &backup->peers;
     const struct sh_candidate candidate = candidate_of(peer);
-    bool is_there = peer->is_up && peer->is_asked;
+    bool is_there = is_asked(backup, peer);
     bool is_full = sh_placement_is_full(&candidate, replica_bytes(backup),
                                         backup->config.cluster.reserve_percent);
     /* What is not known, and what does not answer, may have room. */
@@ -218,8 +224,6 @@ enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *vi
         all[i].instance = node->instance;
         all[i].is_up = candidates[i].is_up;
         all[i].base = candidates[i];
-        /* Its own node is nobody whom it would ask, but has failure domains. */
-        all[i].is_asked = node->nid.v != backup->config.nid.v && candidates[i].can_backup;
     }
     free(peers->all);
     free(peers->candidates);
@@ -306,7 +310,7 @@ bool sh_backup_peers_are_known(const struct sh_backup *backup)
     const struct sh_backup_peers *peers = &backup->peers;
     bool are_known = peers->has_view;
     for (size_t i = 0; i < peers->count; i++)
-        are_known &= !peers->all[i].is_up || !peers->all[i].is_asked || peers->all[i].is_known;
+        are_known &= !is_asked(backup, &peers->all[i]) || peers->all[i].is_known;
     return are_known;
 }
 
@@ -330,7 +334,7 @@ unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns)
             peer_look(backup, peer);
         if (now_ns < peer->not_before_ns && peer->not_before_ns < peers->due_ns)
             peers->due_ns = peer->not_before_ns;
-        if (!peer->is_up || !peer->is_asked || peer->is_asking)
+        if (!is_asked(backup, peer) || peer->is_asking)
             continue;
         if (peer->due_ns <= now_ns && !is_full) {
             is_full = !peer_ask(backup, peer, now_ns); /* an answer comes first */
