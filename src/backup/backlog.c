@@ -623,3 +623,11 @@ uint64_t sh_backlog_next(struct sh_backlog *backlog)
     sh_spin_release(&backlog->lock);
     return next;
 }
+
+uint64_t sh_backlog_recorded(struct sh_backlog *backlog)
+{
+    sh_spin_take(&backlog->lock);
+    uint64_t end = backlog->end;
+    sh_spin_release(&backlog->lock);
+    return end;
+}

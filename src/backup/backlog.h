@@ -184,5 +184,7 @@ bool sh_backlog_trim(struct sh_backlog *backlog);
 bool sh_backlog_is_half_full(struct sh_backlog *backlog);
 /* Number of the next write. */
 uint64_t sh_backlog_next(struct sh_backlog *backlog);
+/* How many bytes were recorded since ever. */
+uint64_t sh_backlog_recorded(struct sh_backlog *backlog);
 
 #endif

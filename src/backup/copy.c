@@ -48,6 +48,7 @@ void sh_copy_cancel(struct sh_copy *copy)
     copy->zone->copy = NULL;
     *copy = (struct sh_copy){.zone = NULL};
     sh_zones_tend(backup); /* another zone may wait for the place */
+    atomic_store(&backup->zones.has_empty, true); /* or to be emptied */
 }
 
 static uint8_t only_of(const struct sh_copy *copy)

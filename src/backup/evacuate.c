@@ -59,17 +59,28 @@ static bool has_room(const struct sh_backup *backup, uint64_t bytes)
     return zones->open && atomic_load(&zones->open->live) + bytes <= backup->config.zone_bytes;
 }
 
+/* Whether the zone can be emptied now; else the search is due again when its pause is over. The end of a copy begins one, too. */
+static bool is_ready(struct sh_own_zone *zone, uint64_t now_ns)
+{
+    uint64_t *again_ns = &zone->backup->zones.again_ns;
+    if (zone->evacuate_ns > now_ns && (!*again_ns || zone->evacuate_ns < *again_ns))
+        *again_ns = zone->evacuate_ns;
+    return !zone->copy && zone->evacuate_ns <= now_ns;
+}
+
 struct sh_own_zone *sh_zones_sparse_find(struct sh_backup *backup, uint64_t now_ns)
 {
     struct sh_own_zones *zones = &backup->zones;
-    uint32_t enough = backup->config.sparse_zones;
+    uint32_t enough = backup->config.sparse_zones ? backup->config.sparse_zones : SPARSE_ZONES;
     struct sh_own_zone *least = NULL;
-    uint64_t end = sh_zones_places(zones), least_live = backup->config.zone_bytes / SHORT_PART;
+    const uint64_t few = sh_zone_sparse_bytes(backup),
+                   most = backup->config.zone_bytes / SHORT_PART;
+    uint64_t end = sh_zones_places(zones), least_live = most, any_live = most;
     uint32_t sparse = 0;
-    if (!enough)
-        enough = SPARSE_ZONES;
-    if (enough == UINT32_MAX || sh_ranges_count(zones->map) >= RANGES_MAX)
+    if (enough == UINT32_MAX || sh_ranges_count(zones->map) >= RANGES_MAX) {
+        atomic_store(&zones->kept_bytes, 0);
         return NULL;
+    }
     for (uint64_t i = 0; i < end; i++) {
         struct sh_own_zone *zone = zones->all[i];
         if (!zone || zone == zones->open || zone == zones->spare)
@@ -77,18 +88,19 @@ struct sh_own_zone *sh_zones_sparse_find(struct sh_backup *backup, uint64_t now_
         uint64_t live = atomic_load_explicit(&zone->live, memory_order_relaxed);
         if (!live) /* it waits for its completion records */
             continue;
-        sparse += live < sh_zone_sparse_bytes(backup);
-        if (live < least_live && !zone->copy && zone->evacuate_ns <= now_ns) {
+        sparse += live < few;
+        any_live = live < any_live ? live : any_live;
+        if (live < least_live && is_ready(zone, now_ns)) {
             least_live = live;
             least = zone;
         }
     }
-    bool is_needed = least && (is_room_short(backup) ||
-                               (sparse >= enough && least_live < sh_zone_sparse_bytes(backup)));
-    /* It may get more chunks until it is evacuated. */
-    uint64_t kept = least_live + sh_zone_sparse_bytes(backup);
+    bool is_needed =
+        any_live < most && (is_room_short(backup) || (sparse >= enough && any_live < few));
+    /* It may get more chunks until it is evacuated. Room is kept for one that is not ready, too, or nothing would be left for it. */
+    uint64_t kept = (least ? least_live : any_live) + few;
     atomic_store(&zones->kept_bytes, is_needed ? kept : 0);
-    return is_needed && has_room(backup, least_live) ? least : NULL;
+    return is_needed && least && has_room(backup, least_live) ? least : NULL;
 }
 
 /* --- Marks ------------------------------------------------------------------------------------- */
@@ -259,12 +271,22 @@ static bool is_busy(struct sh_own_zones *zones)
     return has_many || (open && sh_backlog_is_half_full(&open->backlog));
 }
 
-static enum shoal_err large_step(struct sh_zone_drop *drop)
+static uint64_t moved_bytes(struct sh_own_zones *zones)
 {
+    struct sh_own_zone *open = atomic_load(&zones->open);
+    return open ? sh_backlog_recorded(&open->backlog) : 0;
+}
+
+static enum shoal_err large_step(struct sh_own_zones *zones)
+{
+    struct sh_zone_drop *drop = &zones->drop;
+    uint64_t before = moved_bytes(zones);
     unsigned steps = 0;
     bool is_over = false;
     while (!is_over && steps++ < LARGE_STEPS)
         is_over = sh_store_rewriting_step(drop->rewriting);
+    if (moved_bytes(zones) != before)
+        drop->tries = 0;
     if (!is_over && ++drop->tries < TRIES_MAX)
         return SHOAL_EAGAIN;
     enum shoal_err err = sh_store_rewriting_end(drop->rewriting);
@@ -282,7 +304,7 @@ static enum shoal_err chunk_move(struct sh_backup *backup, uint64_t chunk)
     enum shoal_err err;
     sh_backup_evacuator_set(true);
     if (drop->rewriting) {
-        err = large_step(drop);
+        err = large_step(&backup->zones);
     } else {
         err = sh_store_retell(store, retell.cid);
         if (err == SHOAL_ELIMIT)

@@ -174,6 +174,7 @@ static void new_answered(struct sh_own_zone *zone, enum shoal_err err,
             SH_ERROR("backup", "there can be no further zone: new chunks are refused", SH_ERR(err));
         zone->op_again_ns = backup->now_ns + LOOK_NS;
         atomic_store(&backup->no_zone, err);
+        atomic_store(&backup->zones.has_empty, true); /* others may be emptied now */
         sh_waits_room(backup);
     }
 }

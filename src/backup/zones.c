@@ -405,7 +405,11 @@ static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after, bool 
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *to;
     sh_lock_take(&zones->lock);
-    enum shoal_err err = sh_zone_is(place) ? open_zone(backup, after, is_new, &to) : SHOAL_EAGAIN;
+    /* Of one that is closed nothing moves away any more: it is about to be forgotten. */
+    bool is_closed = place->zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES;
+    enum shoal_err err = SHOAL_EAGAIN;
+    if (sh_zone_is(place) && !is_closed)
+        err = open_zone(backup, after, is_new, &to);
     if (!err && to != place->zone)
         err = sh_ranges_count(zones->map) < MOVES_RANGES_MAX ? claims_grow(to) : SHOAL_ELIMIT;
     if (!err && to != place->zone)

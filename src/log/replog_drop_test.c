@@ -4,6 +4,7 @@
 
 #define DROPPED 0u
 #define OTHER 1u
+#define FORMER 2u
 #define CHUNKS 120u
 
 struct told {
@@ -487,19 +488,27 @@ static bool holds_given(const struct cut *cut, const struct sh_disk_op *op)
 
 /* A disk is slow to give the zone's slots away, and others write so much meanwhile that laps of the primary log would go over the mark. Some slots are
  * given away, and the power fails: none of the others is found. */
-static void laps_meanwhile(bool syncs_later)
+static void laps_meanwhile(bool syncs_later, bool is_second)
 {
     struct cut *cut = cut_of(rig.config.disk);
     struct told told;
     rig.config.primary_blocks = 256;
     rig.config.syncs_later = syncs_later;
     two_zones();
+    if (is_second) {
+        rig_zone_add(&rig, FORMER, 1, 0);
+        append(FORMER, 1, 1, 100);
+        rig_sync(&rig, 3);
+        drop_wait(FORMER);
+    }
+    uint64_t former = rig.log->primary_at - 1; /* its mark */
     assert_true(rig.zones[DROPPED].zone->slots.count > 1);
     drop(DROPPED, &told);
     heads_zeroed = 0;
     cut->holds = holds_given;
     for (unsigned i = 0; i < 400; i++) {
-        append(OTHER, i % CHUNKS, i, 20);
+        bool is_over_it = is_second && rig.log->primary_at % 256 == former % 256;
+        append(OTHER, i % CHUNKS, i, is_over_it ? 6000 : 20);
         sh_replog_sync(rig.zones[OTHER].zone);
         rig_step(&rig, RIG_MS);
     }
@@ -517,13 +526,20 @@ static void laps_meanwhile(bool syncs_later)
 static void test_laps_meanwhile(void **state)
 {
     (void)state;
-    laps_meanwhile(false);
+    laps_meanwhile(false, false);
 }
 
 static void test_laps_meanwhile_synced_later(void **state)
 {
     (void)state;
-    laps_meanwhile(true);
+    laps_meanwhile(true, false);
+}
+
+/* The mark of a drop that has ended lies before the one that is needed, and packs are larger than a block. */
+static void test_laps_over_a_row_of_marks(void **state)
+{
+    (void)state;
+    laps_meanwhile(false, true);
 }
 
 /* --- Whatever the zone is doing ------------------------------------------------------------------ */
@@ -728,6 +744,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_lap_of_mark_synced_later, setup, teardown),
         cmocka_unit_test_setup_teardown(test_laps_meanwhile, setup, teardown),
         cmocka_unit_test_setup_teardown(test_laps_meanwhile_synced_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_laps_over_a_row_of_marks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_read, setup, teardown),
         cmocka_unit_test_setup_teardown(test_busy, setup, teardown),

@@ -348,8 +348,9 @@ static void test_of_a_zone_that_goes(void **state)
         assert_int_equal(sh_replog_zone_drop(rig.zones[0].zone, on_dropped, &is_dropped), SHOAL_OK);
         finish(list);
         assert_int_equal(list->err, again ? SHOAL_OK : SHOAL_ENONAME);
-        for (unsigned i = 0; !is_dropped; i++) {
-            assert_true(i < 100000);
+        unsigned steps = 0;
+        while (!is_dropped) {
+            assert_true(steps++ < 100000);
             rig_step(&rig, RIG_MS);
         }
     }

@@ -128,8 +128,9 @@ static void test_no_room(void **state)
     /* What the other zone was promised is free once that is gone. */
     bool is_gone = false;
     assert_int_equal(sh_replog_zone_drop(rig.zones[1].zone, on_gone, &is_gone), SHOAL_OK);
-    for (unsigned i = 0; !is_gone; i++) {
-        assert_true(i < STEPS_MAX);
+    unsigned steps = 0;
+    while (!is_gone) {
+        assert_true(steps++ < STEPS_MAX);
         rig_step(&rig, RIG_MS);
     }
     assert_int_equal(put(20, true), SHOAL_OK);

@@ -171,13 +171,14 @@ static bool is_mark(const struct sh_replog *log, uint64_t block)
 
 /* A mark outlasts what it is about: what lies before it in its lap is overwritten, and on the disk, before a pack overwrites the mark,
  * which may be torn anywhere. So a pack ends before a mark, or before the first of a row of them. (Of the lap before, nothing can be read
- * any more once a lap is complete: each lap overwrites all blocks at which packs begin.) How many blocks that are from where the
- * next one goes. */
+ * any more once a lap is complete: each lap overwrites all blocks at which packs begin.) And it ends before the mark of a drop that goes on, wherever
+ * that is in a row. How many blocks that are from where the next one goes. */
 static uint64_t blocks_to_mark(const struct sh_replog *log)
 {
     uint64_t at = log->primary_at % log->head.primary_blocks, blocks = 1;
     while (blocks < PACK_BLOCKS && at + blocks < log->head.primary_blocks &&
-           (!is_mark(log, at + blocks) || is_mark(log, at + blocks - 1)))
+           (!is_mark(log, at + blocks) || is_mark(log, at + blocks - 1)) &&
+           !sh_replog_drop_needs(log, at + blocks))
         blocks++;
     return blocks;
 }
