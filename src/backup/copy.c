@@ -47,7 +47,7 @@ void sh_copy_cancel(struct sh_copy *copy)
     struct sh_backup *backup = copy->zone->backup;
     copy->zone->copy = NULL;
     *copy = (struct sh_copy){.zone = NULL};
-    sh_zones_tend(backup); /* another zone may wait for the place */
+    sh_zones_tend(backup);                        /* another zone may wait for the place */
     atomic_store(&backup->zones.has_empty, true); /* or to be emptied */
 }
 
