@@ -307,6 +307,20 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     return err;
 }
 
+/* A disk for the log: its reads and writes are whole blocks and go around the page cache, unlike those of journals. */
+static enum shoal_err open_log_disk(struct sh_node_run *node, char *detail)
+{
+    const char *folder = node->options->data_dir;
+    if (!node->options->replicas || !node->env.disk || node->world)
+        return SHOAL_OK;
+    enum shoal_err err = sh_real_disk_create(folder, true, &node->log_disk);
+    if (err == SHOAL_OK)
+        err = sh_disk_wake_set(node->log_disk, wake_transport, node);
+    if (err != SHOAL_OK)
+        snprintf(detail, DETAIL_BYTES, "data_dir %s: %s", folder, shoal_err_text(err));
+    return err;
+}
+
 static void on_superpeer_view(void *arg, const struct sh_view *view)
 {
     struct sh_node_run *node = arg;
@@ -473,8 +487,14 @@ static enum shoal_err open_identity(struct sh_node_run *node, char *detail)
 /* Opens the backup, and the log on the peer's disk, with its chunks if the peer has been a node before. */
 static enum shoal_err open_backup(struct sh_node_run *node, char *detail)
 {
+    enum shoal_err err = open_log_disk(node, detail);
+    if (err != SHOAL_OK)
+        return err;
+    struct sh_env env = node->env;
+    if (node->log_disk)
+        env.disk = node->log_disk;
     const struct sh_logs_config logs = {.options = node->options,
-                                        .env = node->env,
+                                        .env = env,
                                         .store = node->store,
                                         .msg = node->msg,
                                         .directory = node->directory,
@@ -482,7 +502,7 @@ static enum shoal_err open_backup(struct sh_node_run *node, char *detail)
                                             node->identity ? sh_identity_life(node->identity) : 0,
                                         .wake = wake_transport,
                                         .arg = node};
-    enum shoal_err err = sh_logs_create(&logs, &node->backup, &node->logs, detail);
+    err = sh_logs_create(&logs, &node->backup, &node->logs, detail);
     if (err == SHOAL_OK && node->identity && sh_identity_nid(node->identity).v)
         err = open_logs(node, sh_identity_nid(node->identity), sh_identity_cluster(node->identity),
                         detail);
@@ -694,9 +714,13 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_backup_destroy(node->backup);
     sh_logs_close(node->logs);
     sh_store_destroy(node->store);
+    if (node->log_disk)
+        sh_disk_wake_stop(node->log_disk);
     if (node->env.disk)
         sh_disk_wake_stop(node->env.disk);
     sh_crew_destroy(node->crew);
+    if (node->log_disk)
+        node->log_disk->ops->destroy(node->log_disk);
     if (node->env.disk)
         node->env.disk->ops->destroy(node->env.disk);
     if (node->env.wire)

@@ -34,6 +34,8 @@ struct sh_node_run {
     struct sh_superhost *superhost;
     /* A peer's. */
     struct sh_store *store;
+    struct sh_disk *
+        log_disk; /* the folder of env.disk, around the page cache; NULL: that one serves the log */
     struct sh_backup *backup;
     struct sh_logs *logs;         /* NULL: its chunks are logged nowhere */
     shoal_nid logs_nid;           /* whose chunks they have */
