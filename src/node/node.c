@@ -307,11 +307,13 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     return err;
 }
 
-/* A disk for the log: its reads and writes are whole blocks and go around the page cache, unlike those of journals. */
+/* A disk for the log of a peer with replicas at others: its reads and writes are whole blocks and go around the page cache, unlike those of journals.
+ * Where the log is the peer's only replica, `replicated` is what the kernel has: that goes through the page cache. */
 static enum shoal_err open_log_disk(struct sh_node_run *node, char *detail)
 {
     const char *folder = node->options->data_dir;
-    if (!node->options->replicas || !node->env.disk || node->world)
+    bool is_at_peers = strcmp(node->options->replicas_at, "peers") == 0;
+    if (!node->options->replicas || !is_at_peers || !node->env.disk || node->world)
         return SHOAL_OK;
     enum shoal_err err = sh_real_disk_create(folder, true, &node->log_disk);
     if (err == SHOAL_OK)
