@@ -134,7 +134,7 @@ void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence
 
 uint64_t sh_zone_log_bytes(const struct sh_own_zone *zone)
 {
-    /* One may have more than a zone should: a single chunk, or chunks that came when zones were larger. */
+    /* A zone may have more bytes than it should: a single chunk, or chunks that came when zones were larger. */
     uint64_t live = atomic_load_explicit(&zone->live, memory_order_relaxed);
     uint64_t bytes = zone->backup->config.zone_bytes;
     return 2 * (live > bytes ? live : bytes);

@@ -255,7 +255,7 @@ uint64_t sh_zones_drop_due_ns(const struct sh_backup *backup)
         due_ns = zones->again_ns;
     else if (drop->phase < SH_DROP_CLOSES)
         due_ns = drop->again_ns;
-    /* What was due is done, or waits for something that wakes the step. */
+    /* The step has done all that was due, or waits for something that wakes it. */
     return due_ns > backup->now_ns ? due_ns : UINT64_MAX;
 }
 

@@ -16,7 +16,7 @@
  * that are made under its IDs too, goes to the open zone as well. Marked ones have another round.
  *
  * Numbers of rounds guard the marks as a sequence lock does: who has found a chunk without a mark looks whether the round is
- * still the same. What is durable stays so, whatever comes later. */
+ * still the same. A durable image stays durable, whatever comes later. */
 #include "backup/backup_int.h"
 #include "base/assert.h"
 #include "base/hash.h"
@@ -244,7 +244,7 @@ static enum shoal_err chunk_next(struct sh_backup *backup, uint64_t *chunk_out)
         return SHOAL_ENOCHUNK;
     uint64_t from = drop->below > claim.first ? drop->below : claim.first;
     struct sh_range range;
-    /* What others claim is passed over in one go. */
+    /* The walk passes over each range that another zone claims in one go. */
     bool is_mapped = from <= claim.last && sh_ranges_next(zones->map, (shoal_cid){from}, &range) &&
                      range.first.v <= claim.last;
     if (is_mapped && range.value != drop->zone->number) {

@@ -180,7 +180,7 @@ static enum shoal_err pair_append(struct sh_kept *kept, const struct pair *pair)
     return sh_replog_append(kept->log, &write);
 }
 
-/* What the owner has said that the zone needs may be too little, as of a chunk that has grown since: the log may have more. */
+/* The owner may have asked for too little room, as a chunk has grown since: the keeper asks its log for more. */
 static enum shoal_err pair_take(struct sh_kept *kept, const struct pair *pair)
 {
     enum shoal_err err = pair_append(kept, pair);

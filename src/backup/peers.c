@@ -42,7 +42,7 @@ static uint64_t replica_bytes(const struct sh_backup *backup)
     return 2 * backup->config.zone_bytes;
 }
 
-/* What is known of a node. */
+/* Makes the candidate that a node is, by its last answer. */
 static struct sh_candidate candidate_of(const struct sh_backup_peer *peer)
 {
     struct sh_candidate candidate = peer->base;
