@@ -1,4 +1,4 @@
-/* What tests of an owner and its backups share: one owner, calm weather, and backups that fail and return. */
+/* Shared by tests of an owner and its backups: one owner, calm weather, and backups that fail and return. */
 #ifndef TESTS_BACKUP_CASES_INT_H
 #define TESTS_BACKUP_CASES_INT_H
 

@@ -14,7 +14,7 @@
 static struct owner owner;
 static uint32_t big; /* four chunks of that size fill a zone */
 
-/* What happens while a zone goes. */
+/* The faults that strike while a zone goes. */
 enum fault {
     NOTHING,
     ANSWER_LOST,    /* of the superpeer; what was asked is done */
@@ -319,7 +319,7 @@ static bool drop_once(enum scene scene, enum fault fault, unsigned at, bool has_
     bool is_over = was_over || events_pass(EVENTS_MAX);
     owner_pass(&owner, 500 * FAKE_MS);
     fault_end(fault, backup);
-    /* What was made came into the zone, which stays then, or into another one. */
+    /* The chunk that was made came into the zone, which stays then, or into another one. */
     bool may_stay = fault == MADE && !was_gone;
     for (unsigned i = 0; !is_over && !may_stay && i < 20; i++)
         is_over = events_pass(EVENTS_MAX);

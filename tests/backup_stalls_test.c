@@ -34,7 +34,7 @@ static void open_and_write(unsigned backups, uint8_t replicas)
     assert_int_equal(owner_status(&owner).given_up, 0);
 }
 
-/* What a backup does that stands still. */
+/* The ways in which a backup stands still. */
 static void falls_silent(unsigned i)
 {
     sh_world_pause(owner.world, 2 + i);

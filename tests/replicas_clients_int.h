@@ -1,4 +1,4 @@
-/* What is written in world_replicas_test.c: a client with several slots, each of which does one request after the other, at any level, and
+/* The writers of world_replicas_test.c: a client with several slots, each of which does one request after the other, at any level, and
  * the history of each chunk, all of whose writes come one after the other. */
 #ifndef TESTS_REPLICAS_CLIENTS_INT_H
 #define TESTS_REPLICAS_CLIENTS_INT_H
@@ -233,7 +233,7 @@ static inline void rw_created(struct rw_slot *slot, shoal_cid cid)
                                                       .acked = ++client->rw->moment};
 }
 
-/* What was seen is acknowledged at the level of its write. */
+/* A write that was seen is acknowledged at its level. */
 static inline void rw_seen(struct rw_slot *slot, int state)
 {
     struct rw_chunk *chunk = slot->chunk;
@@ -546,7 +546,7 @@ static inline void rw_client_open(struct rw_client *client, struct rw *rw, uint3
     (void)sh_world_node_add(rw->world, &node);
 }
 
-/* What is under way is over for it. */
+/* The slot gives up the request that is under way. */
 static inline void rw_client_ends(struct rw_client *client)
 {
     client->is_still = true;

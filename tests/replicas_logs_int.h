@@ -1,4 +1,4 @@
-/* What the logs of peers that do not run have, in world_replicas_test.c, and whether that is what it must be by the records of the superpeers:
+/* Reads the logs of peers that do not run, for world_replicas_test.c, and checks them against the records of the superpeers:
  *
  *   - each backup in a zone's record has of each of its chunks the last write that was acknowledged as durable, or a later one; and the last
  *     that was acknowledged as replicated, if its process has run since before that was begun;

@@ -206,7 +206,7 @@ static inline void rw_ended(struct rw_host *host, enum shoal_err err, const char
     rw_start_later(host, RW_AGAIN_NS);
 }
 
-/* What shoald does once its node is made. */
+/* Does for a node that is made the same as shoald. */
 static inline void rw_main(void *arg)
 {
     struct rw_process *process = arg;

@@ -78,7 +78,7 @@ static void peer_look(struct sh_backup *backup, struct sh_backup_peer *peer)
     bool is_there = is_asked(backup, peer);
     bool is_full = sh_placement_is_full(&candidate, replica_bytes(backup),
                                         backup->config.cluster.reserve_percent);
-    /* What is not known, and what does not answer, may have room. */
+    /* A node that has not answered yet, or answers no more, may have room. */
     bool has_room =
         is_there && (!peer->is_known || peer->is_silent || (peer->space.keeps && !is_full));
     bool may_get =

@@ -214,7 +214,7 @@ static void change_answered(struct sh_own_zone *zone, enum shoal_err err,
     }
 }
 
-/* What came of registering a zone again. */
+/* Takes the superpeers' answer to a zone that was registered again. */
 static void again_answered(struct sh_own_zone *zone, enum shoal_err err,
                            const struct sh_zone_answer *answer)
 {

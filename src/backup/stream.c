@@ -135,7 +135,7 @@ static enum shoal_err batch_send(struct sh_sink *sink, const struct batch *batch
     return SHOAL_OK;
 }
 
-/* What was asked for has been acknowledged, as the step that follows sees. */
+/* Backups have acknowledged all that writers wanted, as the step that follows sees. */
 static void ack_measure(struct sh_sink *sink)
 {
     struct sh_backup *backup = sink->zone->backup;

@@ -231,7 +231,7 @@ static void test_logs(void **state)
                                     "copies there are to be");
 }
 
-/* What has no effect with the roles, or without a log, is said, and the node starts: a file of options may be shared. */
+/* The node warns of options that have no effect with its roles, or without a log, and starts: nodes may share a file of options. */
 static void test_idle(void **state)
 {
     (void)state;

@@ -287,7 +287,7 @@ static int pages_read(struct sh_cmd *cmd, shoal_nid nid, struct sh_log_dump_ask 
     return SH_EXIT_OK;
 }
 
-/* What a dump does not show is said beside it. */
+/* The command says beside a dump which entries it does not show. */
 static void show_dumped(void *arg, const struct sh_log_table *table, uint32_t row)
 {
     const uint64_t *dump = arg;

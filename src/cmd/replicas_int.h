@@ -1,4 +1,4 @@
-/* What people are told of the replicas of each peer's chunks: shoal status. */
+/* The part of `shoal status` about the replicas of each peer's chunks. */
 #ifndef SH_CMD_REPLICAS_INT_H
 #define SH_CMD_REPLICAS_INT_H
 

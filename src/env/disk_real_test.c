@@ -675,7 +675,7 @@ static void *submit_and_end(void *arg)
     return NULL;
 }
 
-/* What a thread has handed over when it ends is done all the same, though the kernel cancels what it had not begun. */
+/* The disk does all that a thread has handed over when it ends, though the kernel cancels operations that it had not begun. */
 static void a_thread_ends(void **state)
 {
     struct left left = {.disk = open_disk(*state), .bytes = make_blocks(LEFT_BYTES / BLOCK_BYTES)};

@@ -4,7 +4,7 @@
  *                              ├──► is it superseded? ── no ──► survivors' batch ──► a slot of survivors
  *   some slots ───► entries ───┘                       └ yes: dropped
  *
- * What is current is dropped, too, where the same is in a slot that stays, or has been copied (replog_clean_kept.c).
+ * The cleaner drops current entries, too, where the same is in a slot that stays, or has been copied (replog_clean_kept.c).
  *
  * Several slots are cleaned for each load of the versions. Where the version log has grown to twice of what it needs, what was
  * loaded is written anew (replog_compact.c), and its slots go with those that are cleaned. What was written in the epoch that goes on is asked of the zone's

@@ -25,7 +25,7 @@ static bool has_twice(const struct sh_replog_clean *clean)
     return i != SH_SLOT_NONE;
 }
 
-/* What has to be read to know the versions: the version log. It lacks those of an epoch that a crash has ended; so as long as
+/* Whether the cleaner reads a slot to know the versions: one of the version log. That lacks those of an epoch that a crash has ended; so as long as
  * there are slots from before, all entries from before are read too, wherever they are now. It also tells which of them are there twice: a crash
  * leaves both what was cleaned and what had been copied by then, and a start puts into slots what is in slots already. */
 static bool tells_versions(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,

@@ -79,7 +79,7 @@ enum shoal_err sh_replog_life_end(struct sh_replog_zone *zone)
     return err ? err : sh_replog_epoch_end(zone);
 }
 
-/* What slots have of the number that comes next does not count any more, so it does not have to be durable before they are cleaned: before the
+/* Entries in slots that have the number that comes next count no more, so it does not have to be durable before they are cleaned: before the
  * cleaner gives one away it records when each life began. The write that comes may need their room. */
 static void abandoned_end(struct sh_replog_zone *zone)
 {

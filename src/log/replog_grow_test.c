@@ -56,7 +56,7 @@ static void on_gone(void *arg, uint64_t id, enum shoal_err err)
     *(bool *)arg = true;
 }
 
-/* What a start finds is what was written. */
+/* A start finds all that was written, and nothing else. */
 static void assert_found(bool is_cut)
 {
     rig_sync(&rig, 1);
@@ -125,7 +125,7 @@ static void test_no_room(void **state)
     assert_int_equal(sh_replog_abandon(zone()), SHOAL_OK);
     for (uint32_t i = 3; i < 20; i++)
         assert_int_equal(rig_append(&rig, 0, CHUNK + 1, i, 1000, false), SHOAL_OK);
-    /* What the other zone was promised is free once that is gone. */
+    /* The slots that the other zone was promised are free once that is gone. */
     bool is_gone = false;
     assert_int_equal(sh_replog_zone_drop(rig.zones[1].zone, on_gone, &is_gone), SHOAL_OK);
     unsigned steps = 0;

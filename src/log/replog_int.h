@@ -587,7 +587,7 @@ uint64_t sh_replog_select_due_ns(const struct sh_replog *log);
 void sh_replog_select_slots(struct sh_replog_zone *zone, uint32_t *slots, unsigned count,
                             unsigned most);
 
-/* What a cleaning has found, by generations. */
+/* Counts of what a cleaning has found, by generations. */
 struct sh_replog_tally {
     uint64_t age, slots; /* of slots, in all; how many */
     uint64_t seen, kept; /* bytes of entries; 16 more for each */
@@ -595,7 +595,7 @@ struct sh_replog_tally {
 };
 /* How old a slot of entries is, since it was written to last: in the zone's writes, or for timestamps in seconds. 1 at least. */
 uint64_t sh_replog_age(const struct sh_replog_zone *zone, const struct sh_log_slot *slot);
-/* What is gained for what it costs to clean a slot of which that part is filled, in 256ths. */
+/* The gain for the cost of cleaning a slot of which that part is filled, in 256ths. */
 uint64_t sh_replog_benefit(uint64_t age, uint64_t lasts, unsigned fill);
 /* That slot will be looked at; an entry of it was kept, or not; the cleaning is over. */
 void sh_replog_tally_slot(struct sh_replog_tally *tallies, const struct sh_replog_zone *zone,

@@ -122,7 +122,7 @@ static void test_nothing(void **state)
     assert_int_equal(sh_replog_look(rig.log).slot_bytes, rig.config.slot_bytes);
 }
 
-/* What was written is counted by what it is, and each batch by why it went to its slot. */
+/* The log counts bytes by what they are, and each batch by why it went to its slot. */
 static void test_counts(void **state)
 {
     (void)state;

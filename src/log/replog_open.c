@@ -209,7 +209,7 @@ static enum shoal_err marks_zero(struct sh_replog *log)
     return err ? err : sync(log, SH_DISK_SYNC);
 }
 
-/* What a slot has whose head is damaged: a span of the use that a copy of its head tells. Rather one which says that the head had been on
+/* Finds out whose a slot with a damaged head is: by a span of the use that a copy of its head tells. Rather one which says that the head had been on
  * the disk: else a crash may have left the slot so. False: it has none. */
 static bool lost_span(const struct sh_replog *log, const uint8_t *bytes, const uint64_t uses[2],
                       struct sh_span *span_out)

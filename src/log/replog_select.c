@@ -1,4 +1,4 @@
-/* What is cleaned next: which zone, and which of its slots.
+/* The choice of the zone that is cleaned next, and of its slots.
  *
  * A zone is on the log's list from 60 % of its slots on. It is cleaned
  *
@@ -370,7 +370,7 @@ static unsigned next_of(struct sh_replog_zone *zone, const uint32_t *slots, unsi
     return best;
 }
 
-/* What was copied the least often is the hottest, and what was written last. */
+/* A slot is hotter whose entries were copied less often; among these, the one that was written last. */
 static bool is_hotter(const struct sh_log_slot *slot, const struct sh_log_slot *other)
 {
     if (slot->generation != other->generation)

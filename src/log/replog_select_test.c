@@ -1,4 +1,4 @@
-/* What is cleaned next: zones and slots that are made up, and logs under each strategy.
+/* The choice of zones and slots to clean: some that are made up, and logs under each strategy.
  *
  * SHOAL_TEST_LAPS (8) and SHOAL_TEST_FILL (50): how long, and at which percentage of current data, strategies are compared. */
 #include "base/options.h"
@@ -87,7 +87,7 @@ static void test_age_fill(void **state)
     TAKES(zone, 4);
 }
 
-/* What has been kept so far says which slots have the least that is current: writes are hot here, and what was copied once is cold. */
+/* The shares that cleanings have kept so far say which slots have the least that is current: writes are hot here, and entries that were copied once are cold. */
 static void test_cost_benefit(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void tally(struct sh_replog_zone *zone, unsigned slot, unsigned kept, uns
     sh_replog_tally_end(tallies, zone);
 }
 
-/* What a cleaning has found, which the next one goes by. */
+/* The next cleaning goes by what one has found. */
 static void test_tally(void **state)
 {
     (void)state;

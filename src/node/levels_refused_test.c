@@ -1,4 +1,4 @@
-/* What a node refuses before anything is done: a change at a level that only a log can keep, on a node without one; and where as many answers wait
+/* A node refuses before it does anything: a change at a level that only a log can keep, on a node without one; and where as many answers wait
  * as may, a lock whose answer would have to wait, too. */
 #include "node/levels_test.h"
 

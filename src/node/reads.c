@@ -249,7 +249,7 @@ static void part_head_put(struct sh_writer *w, enum shoal_err err, uint32_t chun
     sh_put32(w, bytes);
 }
 
-/* What to say of a part that was not read; the chunk's size, if that is why. It may have been resized since: one that is long enough by now is to be asked
+/* The error for a part that was not read; the chunk's size, if that is why. It may have been resized since: one that is long enough by now is to be asked
  * for again. */
 static enum shoal_err part_err(struct sh_chunks *chunks, const struct part *part,
                                enum shoal_err err, uint32_t *chunk_bytes_out)

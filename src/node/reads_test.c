@@ -3,7 +3,7 @@
 #include "node/chunks_int.h"
 #include "node/levels_test.h"
 
-/* What happens to the chunk between the looks. */
+/* The change that the hook makes to the chunk between the looks. */
 struct turn {
     shoal_cid cid;
     uint32_t size; /* that it gets; 0: it is removed */

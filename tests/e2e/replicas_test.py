@@ -194,7 +194,7 @@ class Replicas(harness.Case):
         self.assertTrue(client.do("create", 5, peer.nid))
 
     def shows(self, plain, logged):
-        """What `shoal status` says of a peer without a log, and of one whose log is its own."""
+        """The part of `shoal status` for a peer without a log, and of one whose log is its own."""
         rows = {row["nid"]: row for row in self.shoal_json(self.superpeer, "status")["nodes"]}
         self.assertNotIn("replicas", rows[plain.nid])
         self.assertIs(rows[plain.nid]["keeps_chunks"], False)
