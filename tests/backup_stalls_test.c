@@ -110,6 +110,24 @@ static void a_backup_that_opens_nothing_is_replaced(void **state)
     standstill_replace(opens_nothing);
 }
 
+/* A backup whose buffer is full now and then asks for the stream from there, gets it, and stays: nobody takes it for one that stands still. */
+static void a_backup_that_is_full_at_times_stays(void **state)
+{
+    (void)state;
+    open_and_write(4, 3);
+    for (unsigned i = 0; i < 4; i++)
+        owner.backups[i].full_ppm = 50000;
+    unsigned copies = owner_status(&owner).copies_done;
+    write_for(600 * FAKE_MS);
+    owner_pass(&owner, 5 * SECOND);
+    struct sh_backup_status status = owner_status(&owner);
+    assert_true(status.again_bytes > 0);
+    assert_int_equal(status.given_up, 0);
+    assert_int_equal(status.stalled, 0);
+    assert_int_equal(status.copies_done, copies);
+    owner_close(&owner);
+}
+
 /* Without another node zones go on with the backups that they have, and are completed when the one is well again; not at once, and each
  * time later, so that no zone goes in circles. */
 static void without_another_node_fewer_are_left(void **state)
@@ -329,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_full_backup_is_replaced),
         cmocka_unit_test(a_disk_that_hangs_is_replaced),
         cmocka_unit_test(a_backup_that_opens_nothing_is_replaced),
+        cmocka_unit_test(a_backup_that_is_full_at_times_stays),
         cmocka_unit_test(without_another_node_fewer_are_left),
         cmocka_unit_test(a_slow_backup_is_replaced),
         cmocka_unit_test(a_slow_backup_stays_without_another_node),
