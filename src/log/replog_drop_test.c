@@ -492,7 +492,7 @@ static void laps_meanwhile(bool syncs_later, bool is_second)
 {
     struct cut *cut = cut_of(rig.config.disk);
     struct told told;
-    rig.config.primary_blocks = 256;
+    rig.config.primary_blocks = is_second ? 512 : 256; /* in 256 each pack begins a lap */
     rig.config.syncs_later = syncs_later;
     two_zones();
     if (is_second) {
@@ -506,8 +506,12 @@ static void laps_meanwhile(bool syncs_later, bool is_second)
     drop(DROPPED, &told);
     heads_zeroed = 0;
     cut->holds = holds_given;
+    for (unsigned i = 0; is_second && rig.log->primary_at < former + 2; i++) { /* the next mark */
+        assert_true(i < 1000);
+        rig_step(&rig, RIG_MS);
+    }
     for (unsigned i = 0; i < 400; i++) {
-        bool is_over_it = is_second && rig.log->primary_at % 256 == former % 256;
+        bool is_over_it = is_second && rig.log->primary_at % 512 == former % 512;
         append(OTHER, i % CHUNKS, i, is_over_it ? 6000 : 20);
         sh_replog_sync(rig.zones[OTHER].zone);
         rig_step(&rig, RIG_MS);
