@@ -60,9 +60,8 @@ static enum shoal_err ask(shoal *store, shoal_nid nid, struct sh_bytes request, 
 
 /* Asks peers until one has done it, or may have, or none could. */
 static enum shoal_err ask_until_done(shoal *store, shoal_nid where, struct sh_bytes request,
-                                     shoal_cid *cids_out, size_t count)
+                                     uint64_t deadline, shoal_cid *cids_out, size_t count)
 {
-    uint64_t deadline = sh_client_deadline_ns(store);
     for (bool is_fresh = false;; is_fresh = true) {
         shoal_nid nid = where;
         enum shoal_err err = SHOAL_OK;
@@ -73,7 +72,8 @@ static enum shoal_err ask_until_done(shoal *store, shoal_nid where, struct sh_by
         if (err == SHOAL_OK && is_fresh)
             sh_msg_retried(store->msg, nid);
         if (err == SHOAL_OK)
-            err = ask(store, nid, request, deadline - now, cids_out, count);
+            err = now < deadline ? ask(store, nid, request, deadline - now, cids_out, count)
+                                 : SHOAL_ETIMEOUT;
         now = sh_now(&store->env.clock);
         if (!sh_call_may_retry(SH_CALL_CREATE, err) || now + SH_ROUND_PAUSE_NS >= deadline ||
             (err == SHOAL_ENONODE && is_fresh))
@@ -86,9 +86,8 @@ static enum shoal_err ask_until_done(shoal *store, shoal_nid where, struct sh_by
 }
 
 /* Waits, until its time is over, for a peer that has failed and will come back with its chunks. */
-static enum shoal_err peer_await(shoal *store, shoal_nid nid)
+static enum shoal_err peer_await(shoal *store, shoal_nid nid, uint64_t deadline)
 {
-    uint64_t deadline = sh_client_deadline_ns(store);
     for (;;) {
         enum shoal_err err = sh_client_peer_check(store, nid);
         uint64_t next = sh_now(&store->env.clock) + SH_ROUND_PAUSE_NS;
@@ -103,7 +102,8 @@ static enum shoal_err peer_await(shoal *store, shoal_nid nid)
 static enum shoal_err create_on_cluster(shoal *store, shoal_nid where,
                                         const struct sh_store_wish *wish, shoal_cid *cids_out)
 {
-    enum shoal_err err = where.v == 0 ? SHOAL_OK : peer_await(store, where);
+    uint64_t deadline = sh_client_deadline_ns(store);
+    enum shoal_err err = where.v == 0 ? SHOAL_OK : peer_await(store, where, deadline);
     if (err != SHOAL_OK)
         return err;
     size_t bytes = 5 + (wish->sizes ? wish->count * 4 : 4);
@@ -113,7 +113,8 @@ static enum shoal_err create_on_cluster(shoal *store, shoal_nid where,
     struct sh_writer w = sh_writer_make(request, bytes);
     write_request(&w, wish);
     SH_ASSERT(sh_writer_ok(&w));
-    err = ask_until_done(store, where, sh_bytes_make(request, bytes), cids_out, wish->count);
+    err = ask_until_done(store, where, sh_bytes_make(request, bytes), deadline, cids_out,
+                         wish->count);
     free(request);
     return err;
 }

@@ -19,6 +19,13 @@ bool sh_log_is_of_node(const struct sh_cmd *cmd)
 int sh_log_node_fail(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid)
 {
     char detail[64];
+    if (err == SHOAL_EFULL)
+        return sh_cmd_fail_hint(cmd, err, shoal_error_detail(), "name one chunk with --chunk");
+    if (err == SHOAL_ECANCELED)
+        return sh_cmd_fail_hint(cmd, err, shoal_error_detail(),
+                                "write it to a file, and read that");
+    if (err == SHOAL_EBUSY)
+        return sh_cmd_fail_hint(cmd, err, shoal_error_detail(), "try again in ten seconds");
     if (err != SHOAL_ENONAME || cmd->flags.zone)
         return sh_cmd_fail_node(cmd, err, nid);
     snprintf(detail, sizeof detail, "node %u has no log", (unsigned)nid.v);

@@ -100,6 +100,17 @@ static int places_read(struct scrub *scrub, bool is_shown)
     return sh_log_node_table(scrub->cmd, scrub->nid, SH_LOG_TABLE_PLACES, show_place, scrub);
 }
 
+/* Asks how far the scrub is. An exit status; it fails where the node's scrub is another one by now, which has taken the places of this one. */
+static int state_read(struct scrub *scrub)
+{
+    int status = sh_log_node_table(scrub->cmd, scrub->nid, SH_LOG_TABLE_SCRUB, show_state, scrub);
+    if (status == SH_EXIT_OK && scrub->seen_number != scrub->number)
+        status = sh_cmd_fail_hint(
+            scrub->cmd, SHOAL_ECANCELED,
+            "somebody has begun another scrub of that node, which ended this one", "one at a time");
+    return status;
+}
+
 /* Until the node has read all that it was to read. An exit status. */
 static int scrub_wait(struct scrub *scrub)
 {
@@ -108,8 +119,8 @@ static int scrub_wait(struct scrub *scrub)
     int status;
     sh_store_watch(&progress, scrub->is_verify ? "verifying" : "scrubbing");
     for (;;) {
-        status = sh_log_node_table(cmd, scrub->nid, SH_LOG_TABLE_SCRUB, show_state, scrub);
-        if (status != SH_EXIT_OK || scrub->seen_number != scrub->number || !scrub->is_running)
+        status = state_read(scrub);
+        if (status != SH_EXIT_OK || !scrub->is_running)
             break;
         if (!sh_store_progress(&progress, "segments", scrub->slots_done, scrub->slots)) {
             status = sh_cmd_fail_hint(cmd, SHOAL_ECANCELED, "the node goes on with the scrub", "");
@@ -118,22 +129,23 @@ static int scrub_wait(struct scrub *scrub)
         sh_process_pause();
     }
     sh_progress_end(&progress);
-    if (status == SH_EXIT_OK && scrub->seen_number != scrub->number)
-        status = sh_cmd_fail_hint(
-            cmd, SHOAL_ECANCELED,
-            "somebody has begun another scrub of that node, which ended this one", "one at a time");
     return status;
 }
 
-/* Until damaged segments are free, or that takes too long. An exit status. */
+/* Until damaged segments are free, or that takes too long, or the user interrupts. An exit status. */
 static int replaced_wait(struct scrub *scrub)
 {
     uint64_t end_ms = sh_process_now_ms() + REPLACED_MS;
+    struct sh_progress progress;
+    sh_store_watch(&progress, "waiting for other replicas");
     int status = places_read(scrub, false);
-    while (status == SH_EXIT_OK && scrub->waiting && sh_process_now_ms() < end_ms) {
+    while (
+        status == SH_EXIT_OK && scrub->waiting && sh_process_now_ms() < end_ms &&
+        sh_store_progress(&progress, "segments", scrub->harmed - scrub->waiting, scrub->harmed)) {
         sh_process_pause();
         status = places_read(scrub, false);
     }
+    sh_progress_end(&progress);
     return status;
 }
 
@@ -172,11 +184,15 @@ static int scrub_show(struct scrub *scrub)
     if (cmd->flags.json)
         scrub->list = sh_json_array();
     int status = places_read(scrub, true);
+    if (status == SH_EXIT_OK)
+        status = state_read(scrub);
     if (status != SH_EXIT_OK) {
         sh_json_free(scrub->list);
         return status;
     }
-    bool is_bad = scrub->is_verify ? scrub->places : scrub->harmed;
+    /* Nobody knows of those that the node does not keep whether they were replaced. */
+    uint64_t left_out = scrub->places > scrub->told ? scrub->places - scrub->told : 0;
+    bool is_bad = scrub->is_verify ? scrub->places : scrub->harmed || left_out;
     (void)sh_log_zone_take(cmd, &id);
     if (scrub->list) {
         struct sh_json *root = sh_json_object();
@@ -186,7 +202,7 @@ static int scrub_show(struct scrub *scrub)
         sh_json_set_u64(root, "slots_passed_over", scrub->slots_passed_over);
         sh_json_set_u64(root, "bytes", scrub->bytes);
         sh_json_set_u64(root, "damaged", scrub->places);
-        sh_json_set_u64(root, "left_out", scrub->places - scrub->told);
+        sh_json_set_u64(root, "left_out", left_out);
         sh_json_set(root, "places", scrub->list);
         (void)sh_cmd_answer(cmd, root);
     } else {

@@ -510,7 +510,7 @@ static void peer_show(struct sh_cmd *cmd, const struct shoal_node *node, struct 
     bool is_up = node->state == SHOAL_NODE_UP;
     enum shoal_err err = is_up ? shoal_status(cmd->store, node->nid, &one) : SHOAL_OK;
     if (is_up && err == SHOAL_OK)
-        err = sh_replicas_ask(cmd, node, replicas);
+        sh_replicas_ask(cmd, node, replicas);
     if (is_up && err == SHOAL_OK)
         status_add(all, &one);
     if (!cmd->flags.json) {

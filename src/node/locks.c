@@ -308,8 +308,9 @@ static void on_lock(void *arg, struct sh_msg_in *in)
      * taken back after this request has extended it. */
     while (sh_leases_ended_count(locks->leases) > 0)
         (void)ends_answer(locks);
-    bool had = helds && sh_leases_holds(locks->leases, asked.cid, asked.owner, SH_LEASE_READER,
-                                        sh_now(&locks->config.clock));
+    bool had = helds && !held &&
+               sh_leases_holds(locks->leases, asked.cid, asked.owner, SH_LEASE_READER,
+                               sh_now(&locks->config.clock));
     enum shoal_err err = acquire(locks, &asked, in->reply_to);
     if (err != SHOAL_EAGAIN) {
         lock_answer(locks, in, &asked, held, had, err);

@@ -43,69 +43,67 @@ static void metric(struct sh_log_table *table, const char *name, uint64_t value)
     column(table, name);
 }
 
-static void log_write_metrics(const struct sh_replog *log, struct sh_log_table *table)
+static void log_write_metrics(const struct sh_replog *log, const struct sh_replog_status *status,
+                              struct sh_log_table *table)
 {
-    struct sh_replog_status status;
     struct sh_replog_space space;
     const struct sh_replog_look look = sh_replog_look(log);
-    sh_replog_status_get(log, &status);
     sh_replog_space_get(log, &space);
     metric(table, "log_file_bytes", look.file_bytes);
     metric(table, "log_slot_bytes", look.slot_bytes);
     metric(table, "log_primary_bytes", look.primary_bytes);
     metric(table, "log_batch_bytes", look.batch_bytes);
     metric(table, "log_buffer_bytes", look.buffer_bytes);
-    metric(table, "log_buffer_used_bytes", status.buffer_used);
-    metric(table, "log_zones", status.zones);
-    metric(table, "log_slots", status.slots);
-    metric(table, "log_slots_free", status.slots_free);
+    metric(table, "log_buffer_used_bytes", status->buffer_used);
+    metric(table, "log_zones", status->zones);
+    metric(table, "log_slots", status->slots);
+    metric(table, "log_slots_free", status->slots_free);
     metric(table, "log_space_free_bytes", space.free);
     metric(table, "log_space_promised_bytes", space.to_come);
-    metric(table, "log_appends", status.appended);
-    metric(table, "log_append_bytes", status.appended_bytes);
-    metric(table, "log_slot_writes", status.slot_writes);
-    metric(table, "log_slot_write_bytes", status.slot_bytes);
-    metric(table, "log_survivor_write_bytes", status.survivor_bytes);
-    metric(table, "log_version_write_bytes", status.version_bytes);
-    metric(table, "log_primary_writes", status.primary_writes);
-    metric(table, "log_primary_write_bytes", status.primary_bytes);
-    metric(table, "log_slot_write_largest_bytes", status.slot_largest);
-    metric(table, "log_slot_padding_bytes", status.slot_padding);
-    metric(table, "log_head_write_bytes", status.head_bytes);
-    metric(table, "log_primary_write_largest_bytes", status.primary_largest);
-    metric(table, "log_primary_padding_bytes", status.primary_padding);
-    metric(table, "log_flushes_large", status.flushes[SH_REPLOG_FLUSH_LARGE]);
-    metric(table, "log_flushes_full", status.flushes[SH_REPLOG_FLUSH_FULL]);
-    metric(table, "log_flushes_buffer", status.flushes[SH_REPLOG_FLUSH_BUFFER]);
-    metric(table, "log_flushes_primary", status.flushes[SH_REPLOG_FLUSH_PRIMARY]);
-    metric(table, "log_flushes_other", status.flushes[SH_REPLOG_FLUSH_OTHER]);
-    metric(table, "log_append_waits", status.waits);
-    metric(table, "log_read_errors", status.read_errors);
+    metric(table, "log_appends", status->appended);
+    metric(table, "log_append_bytes", status->appended_bytes);
+    metric(table, "log_slot_writes", status->slot_writes);
+    metric(table, "log_slot_write_bytes", status->slot_bytes);
+    metric(table, "log_survivor_write_bytes", status->survivor_bytes);
+    metric(table, "log_version_write_bytes", status->version_bytes);
+    metric(table, "log_primary_writes", status->primary_writes);
+    metric(table, "log_primary_write_bytes", status->primary_bytes);
+    metric(table, "log_slot_write_largest_bytes", status->slot_largest);
+    metric(table, "log_slot_padding_bytes", status->slot_padding);
+    metric(table, "log_head_write_bytes", status->head_bytes);
+    metric(table, "log_primary_write_largest_bytes", status->primary_largest);
+    metric(table, "log_primary_padding_bytes", status->primary_padding);
+    metric(table, "log_flushes_large", status->flushes[SH_REPLOG_FLUSH_LARGE]);
+    metric(table, "log_flushes_full", status->flushes[SH_REPLOG_FLUSH_FULL]);
+    metric(table, "log_flushes_buffer", status->flushes[SH_REPLOG_FLUSH_BUFFER]);
+    metric(table, "log_flushes_primary", status->flushes[SH_REPLOG_FLUSH_PRIMARY]);
+    metric(table, "log_flushes_other", status->flushes[SH_REPLOG_FLUSH_OTHER]);
+    metric(table, "log_append_waits", status->waits);
+    metric(table, "log_read_errors", status->read_errors);
 }
 
-static void log_state_metrics(const struct sh_replog *log, struct sh_log_table *table)
+static void log_state_metrics(const struct sh_replog *log, const struct sh_replog_status *status,
+                              struct sh_log_table *table)
 {
-    struct sh_replog_status status;
-    sh_replog_status_get(log, &status);
-    metric(table, "log_syncs", status.syncs);
-    metric(table, "log_cleanings", status.cleanings);
-    metric(table, "log_clean_ns", status.clean_ns);
-    metric(table, "log_clean_read_bytes", status.clean_read_bytes);
-    metric(table, "log_slots_cleaned", status.slots_cleaned);
-    metric(table, "log_entries_kept", status.entries_kept);
-    metric(table, "log_entries_dropped", status.entries_dropped);
-    metric(table, "log_marks_dropped", status.marks_dropped);
-    metric(table, "log_compactions", status.compactions);
-    metric(table, "log_zones_dropped", status.zones_dropped);
-    metric(table, "log_slots_damaged", status.damaged);
-    metric(table, "log_slots_lost", status.slots_lost);
-    metric(table, "log_slots_reserved", status.slots_reserved);
-    metric(table, "log_scrub_bytes", status.scrub_bytes);
-    metric(table, "log_scrub_passes", status.scrub_passes);
-    metric(table, "log_eons", status.eons);
-    metric(table, "log_discarded_bytes", status.discarded_bytes);
-    metric(table, "log_full", status.is_full);
-    metric(table, "log_refused", status.refused);
+    metric(table, "log_syncs", status->syncs);
+    metric(table, "log_cleanings", status->cleanings);
+    metric(table, "log_clean_ns", status->clean_ns);
+    metric(table, "log_clean_read_bytes", status->clean_read_bytes);
+    metric(table, "log_slots_cleaned", status->slots_cleaned);
+    metric(table, "log_entries_kept", status->entries_kept);
+    metric(table, "log_entries_dropped", status->entries_dropped);
+    metric(table, "log_marks_dropped", status->marks_dropped);
+    metric(table, "log_compactions", status->compactions);
+    metric(table, "log_zones_dropped", status->zones_dropped);
+    metric(table, "log_slots_damaged", status->damaged);
+    metric(table, "log_slots_lost", status->slots_lost);
+    metric(table, "log_slots_reserved", status->slots_reserved);
+    metric(table, "log_scrub_bytes", status->scrub_bytes);
+    metric(table, "log_scrub_passes", status->scrub_passes);
+    metric(table, "log_eons", status->eons);
+    metric(table, "log_discarded_bytes", status->discarded_bytes);
+    metric(table, "log_full", status->is_full);
+    metric(table, "log_refused", status->refused);
     metric(table, "log_trouble", sh_replog_trouble(log));
 }
 
@@ -164,8 +162,10 @@ static void kept_metrics(const struct sh_keeper *keeper, struct sh_log_table *ta
 
 static void tell_metrics(const struct sh_logs_told *told, struct sh_log_table *table)
 {
-    log_write_metrics(told->log, table);
-    log_state_metrics(told->log, table);
+    struct sh_replog_status status;
+    sh_replog_status_get(told->log, &status);
+    log_write_metrics(told->log, &status, table);
+    log_state_metrics(told->log, &status, table);
     own_metrics(told->backup, table);
     kept_metrics(told->keeper, table);
     table->rows = 1;

@@ -286,6 +286,14 @@ static void on_over(void *arg, enum shoal_err err)
     sh_node_stop(node);
 }
 
+/* The folder, as a disk that wakes the transport. */
+static enum shoal_err disk_begin(struct sh_node_run *node, bool is_direct,
+                                 struct sh_disk **disk_out)
+{
+    enum shoal_err err = sh_real_disk_create(node->options->data_dir, is_direct, disk_out);
+    return err ? err : sh_disk_wake_set(*disk_out, wake_transport, node);
+}
+
 /* The folder for what must survive a restart, if there is one. A promoted superpeer shares that of
  * its peer, which has taken it. */
 static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
@@ -293,11 +301,9 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     const char *folder = node->options->data_dir;
     if (folder[0] == '\0' || node->world)
         return SHOAL_OK;
-    enum shoal_err err = sh_real_disk_create(folder, false, &node->env.disk);
+    enum shoal_err err = disk_begin(node, false, &node->env.disk);
     if (err == SHOAL_OK && !node->is_inner)
         err = sh_real_disk_take(node->env.disk);
-    if (err == SHOAL_OK)
-        err = sh_disk_wake_set(node->env.disk, wake_transport, node);
     if (err == SHOAL_EBUSY)
         snprintf(detail, DETAIL_BYTES,
                  "another node uses data_dir %.128s: stop it, or give this one a folder of its own",
@@ -307,19 +313,18 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     return err;
 }
 
-/* A disk for the log of a peer with replicas at others: its reads and writes are whole blocks and go around the page cache, unlike those of journals.
- * Where the log is the peer's only replica, `replicated` is what the kernel has: that goes through the page cache. */
+/* A disk for the log of a peer with replicas at others: its reads and writes are whole blocks and go around the page cache, unlike those of
+ * journals, and of a log that is the only replica (docs/backup.md). */
 static enum shoal_err open_log_disk(struct sh_node_run *node, char *detail)
 {
     const char *folder = node->options->data_dir;
     bool is_at_peers = strcmp(node->options->replicas_at, "peers") == 0;
     if (!node->options->replicas || !is_at_peers || !node->env.disk || node->world)
         return SHOAL_OK;
-    enum shoal_err err = sh_real_disk_create(folder, true, &node->log_disk);
-    if (err == SHOAL_OK)
-        err = sh_disk_wake_set(node->log_disk, wake_transport, node);
+    enum shoal_err err = disk_begin(node, true, &node->log_disk);
     if (err != SHOAL_OK)
-        snprintf(detail, DETAIL_BYTES, "data_dir %s: %s", folder, shoal_err_text(err));
+        snprintf(detail, DETAIL_BYTES, "the log's disk, data_dir %s: %s", folder,
+                 shoal_err_text(err));
     return err;
 }
 
