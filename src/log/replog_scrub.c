@@ -155,22 +155,9 @@ static void place_note(struct sh_replog *log, enum sh_replog_harm harm,
 static void tell(struct sh_replog *log, enum sh_replog_harm harm, struct sh_replog_zone *zone,
                  uint64_t at)
 {
-    struct sh_log_slot *slot = &log->slots.slots[log->scrub->slot];
     if (log->scrub->is_of_asked)
         place_note(log, harm, zone, at);
-    if (slot->is_bad)
-        return;
-    slot->is_bad = true;
-    log->status.damaged++;
-    SH_ERROR("log", "a replica is damaged: the zone needs another one",
-             SH_TEXT("file", log->config.name), SH_U64("zone", zone ? zone->id : 0),
-             SH_U64("slot", log->scrub->slot), SH_U64("offset", at));
-    if (zone) {
-        sh_replog_damage_add(zone, log->scrub->slot, at);
-        zone->is_damaged = true;
-    }
-    if (log->config.damaged)
-        log->config.damaged(log->config.arg, zone, log->scrub->slot, at);
+    sh_replog_damage_tell(log, zone, log->scrub->slot, at);
 }
 
 /* --- A scrub that is asked for ------------------------------------------------------------------ */
@@ -214,7 +201,8 @@ enum shoal_err sh_replog_scrub_begin(struct sh_replog *log, uint64_t zone, uint6
     scrub->slots = slots;
     scrub->at = 0;
     scrub->waits = 0;
-    scrub->rate = rate;
+    /* Else the background's scrub, which waits for this one, would find less. */
+    scrub->rate = rate > log->config.scrub_bytes ? rate : log->config.scrub_bytes;
     scrub->places_count = 0;
     scrub->state = (struct sh_replog_scrub_state){.number = scrub->state.number + 1,
                                                   .zone = zone,
