@@ -308,8 +308,7 @@ enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone)
         return SHOAL_EIO;
     if (zone->is_dropping)
         return SHOAL_EBUSY;
-    uint64_t most = sh_replog_slots_for(zone->log->head.slot_bytes, zone->config.bytes_max);
-    if (zone->is_damaged && zone->slots_max >= most + most / 2)
+    if (zone->is_damaged && zone->slots_max >= zone->slots_sound + zone->slots_sound / 2)
         return SHOAL_ECORRUPT;
     enum shoal_err err = SHOAL_ENOSPC;
     for (uint32_t more = 1 + zone->slots_max / GROWS_BY; err == SHOAL_ENOSPC && more; more /= 2) {

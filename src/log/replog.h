@@ -132,7 +132,7 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_fits(struct sh_replog *log, uint64
 /* Lets a zone that is written to have an eighth more slots than it may have, or as many as there are: for one that is full though all of it
  * is current (ENOSPC of sh_replog_append), as one is with a chunk that has outgrown bytes_max. The log keeps them for the zone
  * until it is dropped, or the log is closed. ENOSPC: the log has no slot left that another zone may not need, or the disk has
- * no room. ECORRUPT: the zone is damaged, so that it is not cleaned, and has half as many slots more than it was added with: it would take all
+ * no room. ECORRUPT: the zone is damaged, so that it is not cleaned, and has half as many slots more than when that was found: it would take all
  * that there is. EBUSY: it is being dropped. EIO. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone);
 
@@ -381,8 +381,9 @@ struct sh_replog_look_zone {
 struct sh_replog_look_slot {
     uint32_t slot;
     uint64_t zone;
-    uint8_t kind;          /* enum sh_log_slot_kind (slot.h) */
-    uint32_t filled_bytes; /* with its head; of one that is_found: all of it */
+    uint8_t kind; /* enum sh_log_slot_kind (slot.h) */
+    uint32_t
+        filled_bytes; /* with its head; of one that is_found, and was not read by a load: all of it */
     uint32_t since_seconds;
     uint16_t pending; /* batches that are not durable there yet */
     bool is_found;    /* it has entries from an earlier process */

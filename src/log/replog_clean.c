@@ -190,7 +190,7 @@ static void entries_end(struct sh_replog_clean *clean)
 {
     const struct sh_replog_walk *walk = &clean->walk;
     uint32_t slot = clean->slots[clean->reader.next];
-    bool was_synced = !slot_of(clean)->is_found;
+    bool was_synced = !slot_of(clean)->is_found || slot_of(clean)->is_whole;
     slot_end(clean);
     if (!walk->is_damaged && !(was_synced && walk->broken != SIZE_MAX))
         return;

@@ -192,6 +192,7 @@ static void test_refused(void **state)
     uint32_t before = zone()->slots_max;
     enum shoal_err err;
     zone()->is_damaged = true;
+    zone()->slots_sound = before;
     while ((err = sh_replog_zone_grow(zone())) == SHOAL_OK)
         ;
     assert_int_equal(err, SHOAL_ECORRUPT);

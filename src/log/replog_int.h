@@ -152,6 +152,7 @@ struct sh_replog_zone {
     uint16_t epoch_seen; /* the highest epoch there */
     struct sh_log_slot_list slots;
     uint32_t slots_max;
+    uint32_t slots_sound;                    /* slots_max when damage was found */
     struct sh_replog_batch *filling;         /* NULL: nothing since the last one was full */
     struct sh_replog_batch *oldest, *newest; /* on their way to slots, until they are durable */
     struct sh_replog_batch *oldest_unhanded; /* of these, until they are handed */

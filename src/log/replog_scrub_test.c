@@ -452,6 +452,31 @@ static void test_asked_slowly(void **state)
     assert_int_equal(told.times, 1);
 }
 
+/* What an earlier process wrote last to a slot may be torn, until a load has read it: then it is damage if that can't be read any more. */
+static void test_damage_since_a_load(void **state)
+{
+    (void)state;
+    begin(0);
+    write_some(1500);
+    shut();
+    cut_power(cut_of(rig.config.disk));
+    rig.config.scrub_bytes = 256 * RATE;
+    rig_open(&rig);
+    for (unsigned i = 0; i < ZONES_USED; i++)
+        assert_int_equal(rig_load(&rig, i).err, SHOAL_OK);
+    passes(2);
+    assert_int_equal(told.times, 0);
+    uint32_t slot = sh_replog_zone_find(rig.log, rig_zone_id(1))->slots.first;
+    uint32_t last = rig.log->slots.slots[slot].filled;
+    assert_true(rig.log->slots.slots[slot].is_found && last < rig.config.slot_bytes);
+    while (!cut_of(rig.config.disk)->now[at_of(slot, last - 1)])
+        last--; /* padding */
+    flip(at_of(slot, last - 1));
+    passes(2);
+    assert_int_equal(told.times, 1);
+    assert_int_equal(told.slot, slot);
+}
+
 /* The cleaner tells of damage that it finds, too, and gives nothing away. */
 static void test_cleaner_tells(void **state)
 {
@@ -492,6 +517,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_asked_while_written, setup, teardown),
         cmocka_unit_test_setup_teardown(test_asked_of_what_is_durable, setup, teardown),
         cmocka_unit_test_setup_teardown(test_asked_slowly, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damage_since_a_load, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cleaner_tells, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

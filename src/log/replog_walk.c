@@ -108,6 +108,7 @@ void sh_replog_damage_tell(struct sh_replog *log, struct sh_replog_zone *zone, u
 {
     struct sh_log_slot *slot = &log->slots.slots[number];
     if (zone) {
+        zone->slots_sound = zone->is_damaged ? zone->slots_sound : zone->slots_max;
         zone->is_damaged = true;
         sh_replog_clean_leave(zone);
     }

@@ -22,7 +22,6 @@
 #define KEPT_ZONES_MAX (1u << 16)
 #define DISK_RESERVE_PERCENT 5
 #define RESERVE_BYTES (UINT64_C(64) << 20) /* of the disk, which no zone gets in any case */
-#define SCRUB_BYTES (UINT64_C(4) << 20)    /* a second */
 
 struct sh_logs {
     struct sh_logs_config config;
@@ -231,12 +230,14 @@ static void on_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence
         sh_backup_durable(logs->backup, zone, sequence);
 }
 
-/* The keeper reports the replica as lost, and its owner makes another one. */
+/* The keeper reports the replica as lost, and its owner makes another one. Of the peer's own zones the backup writes all chunks once more. */
 static void on_damaged(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
 {
     struct sh_logs *logs = arg;
     if (logs->keeper)
         sh_keeper_damaged(logs->keeper, zone);
+    if (zone && sh_logs_is_self(logs) && sh_replog_zone_id(zone) >> 48 == logs->nid.v)
+        sh_backup_damaged(logs->backup, zone, slot, offset);
     SH_ERROR("node", "a segment of the log is damaged: see `shoal log verify`",
              SH_U64("zone", zone ? sh_replog_zone_id(zone) : 0), SH_U64("segment", slot),
              SH_U64("offset", offset));
@@ -252,7 +253,7 @@ static enum shoal_err log_open(struct sh_logs *logs, shoal_nid nid, uint64_t clu
                                      .durable = on_durable,
                                      .damaged = on_damaged,
                                      .reserve_bytes = RESERVE_BYTES,
-                                     .scrub_bytes = SCRUB_BYTES,
+                                     .scrub_bytes = SH_HOME_SCRUB_BYTES,
                                      .completions = sh_backup_completions(logs->backup),
                                      .arg = logs,
                                      .cluster = cluster,
@@ -464,6 +465,11 @@ void sh_logs_sync_begin(struct sh_logs *logs)
 bool sh_logs_is_synced(struct sh_logs *logs)
 {
     return atomic_load(&logs->is_synced);
+}
+
+bool sh_logs_is_repaired(const struct sh_logs *logs)
+{
+    return !sh_backup_is_damaged(logs->backup);
 }
 
 struct sh_logs_told sh_logs_told(struct sh_logs *logs)
