@@ -499,7 +499,7 @@ unsigned sh_backup_step(struct sh_backup *backup, uint64_t now_ns, uint32_t seco
         work += sh_zones_drop_step(backup, now_ns);
     }
     backup->stuck_ns = 0;
-    if (backup->stuck && (backup->full || sh_backup_is_clustered(backup)))
+    if (backup->stuck)
         backup->stuck_ns = now_ns + (sh_backup_is_clustered(backup) ? STUCK_NS : FULL_NS);
     if (backup->log) {
         work += sh_replog_step(backup->log, now_ns, seconds);

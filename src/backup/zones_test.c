@@ -163,11 +163,22 @@ static void test_moves(void **state)
     sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number);
     assert_int_equal(sh_zones_leftovers(backup), 0);
     assert_end(0);
+    assert_true(sh_zone_has_left(zones[0], grows.v));
     sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number + 1);
     assert_int_equal(sh_zones_leftovers(backup), 1);
     assert_int_equal(sh_zones_leftovers(backup), 0);
     assert_next(0, grows.v, SH_BACKLOG_REMOVAL, 0, false);
     assert_end(0);
+    assert_false(sh_zone_has_left(zones[0], grows.v));
+    /* Neither zone may go before the removal is durable: the claims of the old one would hold again, or its image be the last one. */
+    assert_true(sh_zone_is_leaving(zones[0]) && sh_zone_is_leaving(zones[1]));
+    number = sh_backlog_next(&zones[0]->backlog) - 1;
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, number);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_true(sh_zone_is_leaving(zones[0]) && sh_zone_is_leaving(zones[1]));
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, number + 1);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_false(sh_zone_is_leaving(zones[0]) || sh_zone_is_leaving(zones[1]));
     /* From now on it is the other zone's. */
     assert_int_equal(resize(grows, 300), SHOAL_OK);
     assert_next(1, grows.v, SH_BACKLOG_IMAGE, 300, false);
@@ -292,6 +303,55 @@ static void test_left(void **state)
     assert_int_equal(sh_zones_leftovers(backup), 1);
     assert_next(0, second.v, SH_BACKLOG_REMOVAL, 0, false);
     assert_end(0);
+    assert_int_equal(backup->zones.at_once, 0);
+    /* A removal that is recorded stays, though the ID is in use again. */
+    assert_int_equal(sh_store_remove(store, second), SHOAL_OK);
+    assert_int_equal(make(30).v, second.v);
+    assert_true(sh_zone_is_leaving(zones[0]));
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, sh_backlog_next(&zones[0]->backlog));
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_false(sh_zone_is_leaving(zones[0]));
+}
+
+/* A zone that is closed goes with its images, but not before what moved from it is durable where it is now. */
+static void test_closed(void **state)
+{
+    (void)state;
+    shoal_cid grows = make(100);
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    read_all(0);
+    assert_int_equal(resize(grows, 200000), SHOAL_OK);
+    uint64_t number = sh_backlog_next(&zones[1]->backlog) - 1;
+    backup->zones.drop.zone = zones[0];
+    backup->zones.drop.phase = SH_DROP_LEAVES;
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_true(sh_zone_is_leaving(zones[0]));
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number + 1);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_false(sh_zone_is_leaving(zones[0]));
+    assert_end(0);
+    backup->zones.drop.phase = SH_DROP_NONE;
+}
+
+/* A start finds an image that a later zone's claim outweighs: neither zone goes before its removal is durable, a third one does. */
+static void test_left_found(void **state)
+{
+    (void)state;
+    const uint64_t chunk = id_of(77);
+    const struct sh_zone_claim claim = {id_of(70), id_of(80)};
+    assert_int_equal(sh_zone_claimed(zones[2], &claim), SHOAL_OK);
+    sh_backup_left_found(backup, 1, chunk);
+    assert_next(1, chunk, SH_BACKLOG_REMOVAL, 0, false);
+    assert_end(1);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_true(sh_zone_is_leaving(zones[1]) && sh_zone_is_leaving(zones[2]));
+    assert_false(sh_zone_is_leaving(zones[0]) || sh_zone_is_leaving(zones[3]));
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, 2);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    for (unsigned i = 0; i < ZONES; i++)
+        assert_false(sh_zone_is_leaving(zones[i]));
 }
 
 /* A large chunk in pieces, given up and made; that of another zone moves with its claim behind it. */
@@ -449,6 +509,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cancelled, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_closed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_left_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_given_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_moves_alone, setup, teardown),
