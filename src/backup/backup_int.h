@@ -52,7 +52,7 @@ struct sh_large {
  *      └── connection lost, GONE, incarnation rises ─┤
  *                                                    └── LOST, node failed ──► [LOST] ── out of the record ──► [NONE]
  *
- * HOME, the own disk, is always open. */
+ * HOME, the own disk of a node alone, is always open. */
 struct sh_sink {
     struct sh_own_zone *zone;
     enum sh_sink_state state;
@@ -142,7 +142,8 @@ struct sh_own_zone {
 struct sh_leftover {
     struct sh_own_zone *zone;
     uint64_t chunk;
-    struct sh_own_zone *moved_to; /* removed only when that number there is durable; NULL: at once */
+    struct sh_own_zone
+        *moved_to; /* removed only when that number there is durable; NULL: at once */
     uint64_t number;
     uint64_t removal; /* number of the removal; 0: it is not recorded yet */
 };
@@ -452,7 +453,7 @@ bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_cla
 
 /* Attaches a backup to the zone; NULL: it can't now, as a chunk comes in pieces. */
 struct sh_sink *sh_sink_add(struct sh_own_zone *zone, shoal_nid nid, uint64_t disk);
-/* The same of the own disk, whose log then gets the zone: sh_zone_log_add. */
+/* The same of the own disk, of a node alone. */
 struct sh_sink *sh_sink_home_add(struct sh_own_zone *zone);
 /* It is none any more, and is told so. */
 void sh_sink_drop(struct sh_sink *sink);
@@ -513,17 +514,13 @@ static inline bool sh_sink_keeps_up(const struct sh_sink *sink)
 
 /* --- The own disk (backup.c) ------------------------------------------------------------------- */
 
-/* Adds a zone to the log of the own disk, where its writes begin with that number. Errors of sh_replog_zone_add. */
-SHOAL_NODISCARD enum shoal_err sh_zone_log_add(struct sh_own_zone *zone, uint64_t first);
 /* Bytes that a log is asked to keep for the zone: for two versions of each of its chunks. */
 uint64_t sh_zone_log_bytes(const struct sh_own_zone *zone);
 /* The log has no room for the zone's next write, which the sink's cursor is at (ENOSPC): passes over it where it is of a chunk that was given
  * up, or has the zone's log grow. True: what comes next may be tried at once. Else the zone is full from now on. full.c */
 bool sh_home_room_make(struct sh_sink *home);
-/* The log has taken what there was, or the next write, or is no backup of the zone any more: the zone is not full. */
+/* The log has taken what there was, or the next write: the zone is not full. */
 void sh_home_room_found(struct sh_own_zone *zone);
-/* The log is to forget the zone. */
-void sh_zone_log_drop(struct sh_own_zone *zone);
 
 /* --- Records (records.c) ----------------------------------------------------------------------- */
 

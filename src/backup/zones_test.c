@@ -471,6 +471,50 @@ static void test_large_moves_alone(void **state)
     assert_int_equal(resize(small, 101), SHOAL_OK);
 }
 
+/* The copy of a zone wants a large chunk that has left it, while that is written where it is now: it waits, and wakes nobody who waits for room. */
+static void test_large_that_left_waits(void **state)
+{
+    (void)state;
+    shoal_cid large = make(300000);
+    (void)make(700000);
+    const struct sh_store_rewrite grows[] = {
+        {.kind = SH_STORE_RESIZE, .cid = large, .size = 500000},
+        {.kind = SH_STORE_RESIZE, .cid = large, .size = 520000},
+    };
+    const struct sh_store_rewrite retell = {.kind = SH_STORE_RETELL, .cid = large};
+    struct sh_store_rewriting *grow = rewriting_of(&grows[0]);
+    while (!sh_store_rewriting_step(grow))
+        continue;
+    assert_int_equal(sh_store_rewriting_end(grow), SHOAL_OK);
+    assert_true(sh_zone_has_left(zones[0], large.v));
+    read_all(1);
+    grow = rewriting_of(&grows[1]);
+    while (!zones[1]->backlog.is_held || !zones[1]->backlog.has_pieces)
+        assert_false(sh_store_rewriting_step(grow));
+    uint64_t rooms = backup->rooms;
+    sh_backup_teller_set(zones[0], 1);
+    struct sh_store_rewriting *told = rewriting_of(&retell);
+    for (unsigned step = 0; step < 100; step++)
+        assert_false(sh_store_rewriting_step(told));
+    sh_backup_teller_set(NULL, 0);
+    assert_int_equal(backup->rooms, rooms);
+    while (!sh_store_rewriting_step(grow))
+        continue;
+    assert_int_equal(sh_store_rewriting_end(grow), SHOAL_OK);
+    /* Then it is told, and the removal of it comes behind. */
+    sh_backup_teller_set(zones[0], 1);
+    while (!zones[0]->backlog.is_held || !zones[0]->backlog.has_pieces)
+        assert_false(sh_store_rewriting_step(told));
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, 100);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    while (!sh_store_rewriting_step(told))
+        continue;
+    assert_int_equal(sh_store_rewriting_end(told), SHOAL_OK);
+    sh_backup_teller_set(NULL, 0);
+    assert_ptr_equal(sh_zones_find(backup, large.v), zones[1]);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+}
+
 /* A life's numbers begin where no other one's do; zones of earlier ones, if there are any, are found as well. */
 static void test_numbers(void **state)
 {
@@ -514,6 +558,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_large, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_given_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_moves_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_that_left_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_numbers, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
