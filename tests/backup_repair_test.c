@@ -264,7 +264,8 @@ static void on_settled(void *arg, enum shoal_err err)
 static void settle(void)
 {
     struct sh_write write;
-    bool is_over = false;
+    static bool is_over;
+    is_over = false;
     sh_write_begin(&write, SH_LEVEL_DURABLE);
     sh_backup_write_all(backup, &write);
     if (sh_write_wait(backup, &write, on_settled, &is_over)) {

@@ -82,8 +82,7 @@ void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid);
 /* What a log says while it steps: to be named in its config, with the backup as arg. */
 void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
 void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
-/* The zone has damage in that slot of the log's file: all its chunks are written once more, to other zones, and it is dropped. Where other nodes
- * can be backups, the own disk is one that is lost. */
+/* The zone of a node alone has damage in that slot of the log's file: all its chunks are written once more, to other zones, and it is dropped. */
 void sh_backup_damaged(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
 /* Whether a zone is, and is being repaired: until it is, a start would find the damage. Any thread. */
 bool sh_backup_is_damaged(const struct sh_backup *backup);

@@ -9,6 +9,7 @@
  * An empty zone stays as long as a client may repeat a request whose completion record it has; not so a damaged one, as a node does not start
  * from that at all. */
 #include "backup/backup_int.h"
+#include "base/assert.h"
 #include "base/log.h"
 
 #define PAUSE_NS                                                                                   \
@@ -29,11 +30,7 @@ void sh_backup_damaged(void *arg, struct sh_replog_zone *logged, uint32_t slot, 
     (void)offset;
     if (!zone || zone->is_damaged)
         return;
-    if (sh_backup_is_clustered(backup)) { /* it is one backup of several */
-        if (sh_sink_home(zone))
-            sh_sink_lose(sh_sink_home(zone), SHOAL_ECORRUPT);
-        return;
-    }
+    SH_ASSERT(!sh_backup_is_clustered(backup));
     zone->is_damaged = true;
     atomic_fetch_add(&backup->damaged, 1);
     atomic_store(&backup->zones.has_empty, true);
