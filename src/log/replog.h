@@ -71,7 +71,7 @@ struct sh_replog_config {
     uint64_t linger_ns;   /* 100 ms */
     size_t versions_max;  /* slots of a zone's table of versions; a power of two, 16 at least */
     uint64_t
-        tables_bytes; /* of the tables of all zones together; two tables at least. 0: what 1/550 of the bytes that zones may have leaves beside the buffer and 2 MiB, a quarter of the buffer at least */
+        tables_bytes; /* of the tables of all zones together; two tables at least. 0: what 1/570 of the bytes that zones may have leaves beside the buffer and 2 MiB, a quarter of the buffer at least */
     /* What is packed is written as batches are, and synced later: linger_ns after the first write that is not, or sooner where somebody
      * waits for durable. For a log whose writers are content with `handed`: a process that is killed loses nothing then. */
     bool syncs_later;

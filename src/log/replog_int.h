@@ -662,7 +662,8 @@ enum shoal_err sh_replog_versions_go(struct sh_replog_zone *zone);
 
 /* ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_tables_create(struct sh_replog *log);
-/* Tables may have what belongs to so many slots. */
+/* How many bytes belong to so many slots; tables may have so many. */
+uint64_t sh_replog_tables_bytes(const struct sh_replog *log, uint64_t slots);
 void sh_replog_tables_limit(struct sh_replog *log, uint64_t slots);
 /* The same by what all zones may have now: a zone comes, grows, or has gone. */
 void sh_replog_tables_fit(struct sh_replog *log);

@@ -1,18 +1,18 @@
 /* Memory for tables of versions: how much all zones together may have, and who gives some back when it is short.
  *
- * A backup's memory is to be no more than 1/500 of the bytes of slots that its zones may have. So what 1/550 of these leaves beside the write buffer and what does
+ * A backup's memory is to be no more than 1/500 of the bytes of slots that its zones may have. So what 1/570 of these leaves beside the write buffer and what does
  * not grow is for tables, and the rest for zones and the cleaner. A few zones in a large log so have no more than they are worth. */
 #include "base/assert.h"
 #include "log/replog_int.h"
 
-#define MEMORY_PART 550u
+#define MEMORY_PART 570u
 #define FIXED_BYTES ((uint64_t)2 << 20)
 #define LEAST_PART 4u /* of the buffer are for tables in any case */
 #define TABLES_MIN 2u
 #define SHORT_PART 8u /* where less than that part is left, an epoch is ended for its table */
 #define AGAIN_NS UINT64_C(1000000)
 
-static uint64_t bytes_for(const struct sh_replog *log, uint64_t slots)
+uint64_t sh_replog_tables_bytes(const struct sh_replog *log, uint64_t slots)
 {
     uint64_t buffer = log->config.buffer_bytes;
     uint64_t table = sh_versions_table_bytes(log->config.versions_max);
@@ -27,13 +27,13 @@ static uint64_t bytes_for(const struct sh_replog *log, uint64_t slots)
 
 enum shoal_err sh_replog_tables_create(struct sh_replog *log)
 {
-    return sh_versions_pool_create(log->config.versions_max, bytes_for(log, log->head.slots),
-                                   &log->tables);
+    return sh_versions_pool_create(log->config.versions_max,
+                                   sh_replog_tables_bytes(log, log->head.slots), &log->tables);
 }
 
 void sh_replog_tables_limit(struct sh_replog *log, uint64_t slots)
 {
-    sh_version_pool_limit(log->tables, bytes_for(log, slots));
+    sh_version_pool_limit(log->tables, sh_replog_tables_bytes(log, slots));
 }
 
 /* The epoch can end though no write asks for that. */
