@@ -20,6 +20,7 @@ struct known {
 static struct known known[CHUNKS], told[CHUNKS];
 
 static struct sh_version_pool *pool; /* of the tables of a test */
+static struct sh_versions *there[32];
 
 static int setup(void **state)
 {
@@ -28,10 +29,21 @@ static int setup(void **state)
     return 0;
 }
 
+static void versions_end(struct sh_versions *versions)
+{
+    for (unsigned i = 0; i < 32; i++) {
+        if (there[i] == versions)
+            there[i] = NULL;
+    }
+    sh_versions_destroy(versions);
+}
+
 /* All of it has been given back. */
 static int teardown(void **state)
 {
     (void)state;
+    for (unsigned i = 0; i < 32; i++)
+        versions_end(there[i]);
     assert_int_equal(sh_version_pool_used(pool), 0);
     sh_version_pool_destroy(pool);
     return 0;
@@ -43,6 +55,10 @@ static struct sh_versions *versions_of(size_t slots_max, uint32_t number_max)
     const struct sh_versions_config config = {
         .slots_max = slots_max, .number_max = number_max, .pool = pool};
     assert_int_equal(sh_versions_create(&config, &versions), SHOAL_OK);
+    unsigned i = 0;
+    while (there[i])
+        i++;
+    there[i] = versions;
     return versions;
 }
 
@@ -119,7 +135,7 @@ static void numbers_count_the_writes_of_an_epoch(void **state)
         sh_versions_clear(versions);
         assert_int_equal(sh_versions_count(versions), 0);
     }
-    sh_versions_destroy(versions);
+    versions_end(versions);
 }
 
 /* A load is one run: it takes no memory, however long it is, and ends no epoch. */
@@ -141,7 +157,7 @@ static void a_load_takes_no_slots(void **state)
     assert_true(number == 2 && is_removal);
     assert_false(sh_versions_get(versions, BASE + 1000001, &number, &is_removal));
     assert_false(sh_versions_get(versions, BASE - 1, &number, &is_removal));
-    sh_versions_destroy(versions);
+    versions_end(versions);
 }
 
 /* Three quarters of the slots, and no more; a number up to its limit: then the epoch ends. */
@@ -164,14 +180,14 @@ static void a_full_table_ends_the_epoch(void **state)
     sh_versions_clear(versions);
     assert_int_equal(next_of(versions, BASE, true), 0);
     assert_int_equal(sh_version_pool_used(pool), 0);
-    sh_versions_destroy(versions);
+    versions_end(versions);
     /* Where a number may only be 0, what is in a run can't be written again either. */
     versions = versions_of(16, 0);
     for (uint64_t i = 0; i < 3; i++)
         assert_int_equal(next_of(versions, BASE + i, false), 0);
     for (uint64_t i = 0; i < 3; i++)
         assert_int_equal(sh_versions_next(versions, BASE + i, false, &number), SHOAL_EFULL);
-    sh_versions_destroy(versions);
+    versions_end(versions);
 }
 
 /* More runs than there is room for: the rest takes slots. */
@@ -190,7 +206,7 @@ static void runs_are_bounded(void **state)
         }
     }
     assert_told(versions);
-    sh_versions_destroy(versions);
+    versions_end(versions);
 }
 
 /* What is reserved is what next gives, whatever the order, and nothing is given before. */
@@ -218,7 +234,7 @@ static void reserved_numbers_are_given(void **state)
     assert_int_equal(sh_versions_reserve(versions, fresh + 1, 2, numbers), SHOAL_OK);
     assert_true(numbers[0] == 0 && numbers[1] == 1);
     assert_int_equal(sh_versions_count(versions), 11);
-    sh_versions_destroy(versions);
+    versions_end(versions);
 }
 
 /* Chunks that take a slot each, up to so many or EFULL; returns how many. */
@@ -252,7 +268,7 @@ static void slots_are_moved_meanwhile(void **state)
         assert_told(versions);
         sh_versions_clear(versions);
         assert_int_equal(fill(versions, count), count);
-        sh_versions_destroy(versions);
+        versions_end(versions);
     }
 }
 
@@ -271,7 +287,7 @@ static void no_write_moves_all(void **state)
         most = both > most ? both : most;
     }
     assert_int_equal(most, 4096 / 8 - 1);
-    sh_versions_destroy(versions);
+    versions_end(versions);
 }
 
 /* The pool is a bound for all: a zone that finds none of it has a short epoch, and once others have ended theirs a long one again. */
@@ -298,7 +314,7 @@ static void tables_share_the_pool(void **state)
     sh_versions_clear(zones[0]);
     assert_int_equal(sh_versions_slots(zones[0]), 64);
     for (unsigned i = 0; i < ZONES; i++)
-        sh_versions_destroy(zones[i]);
+        versions_end(zones[i]);
 }
 
 int main(void)
