@@ -495,8 +495,12 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
         err = sh_replog_scrub_make(log);
     if (!err) {
         versions_bound(log);
-        err = is_buffer_enough(log) ? contents_read(log) : SHOAL_EINVAL;
+        err = is_buffer_enough(log) ? SHOAL_OK : SHOAL_EINVAL;
     }
+    if (!err)
+        err = sh_replog_tables_create(log);
+    if (!err)
+        err = contents_read(log);
     if (err) {
         sh_replog_close(log);
         return err;
@@ -537,12 +541,14 @@ void sh_replog_close(struct sh_replog *log)
     while (log->in_flight && sh_disk_poll(log->config.disk, true))
         continue;
     sh_replog_load_free(log->load);
-    sh_replog_clean_free(log->clean);
+    sh_replog_clean_end(log);
+    sh_replog_clean_memory_free(log);
     sh_replog_drops_free(log);
     sh_replog_scrub_free(log->scrub);
     sh_replog_dump_free(log->dump);
     batches_free(log);
     zones_free(log);
+    sh_version_pool_destroy(log->tables);
     if (log->is_open)
         log->config.disk->ops->close(log->config.disk, log->file);
     sh_log_slots_destroy(&log->slots);
