@@ -305,11 +305,10 @@ struct sh_replog_status {
     uint32_t zones, slots, slots_free;
     uint32_t slots_reserved;            /* of slots_free: with room on the disk */
     uint64_t discards, discarded_bytes; /* of slots that were free; bytes */
-    /* Of the disk, with the files of others; UINT64_MAX: it sets no limit. 0, 0: it does not say. */
-    uint64_t disk_bytes, disk_free;
     bool is_full;     /* it had no room when it was asked last */
     uint64_t refused; /* reservations and writes for which it had none */
 };
+/* Copies; makes no system call. */
 void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out);
 
 /* Bytes of slots. Looks at all zones. */
