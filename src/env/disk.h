@@ -192,6 +192,10 @@ SHOAL_NODISCARD enum shoal_err sh_real_disk_look(const char *folder, struct sh_d
 SHOAL_NODISCARD enum shoal_err sh_raw_disk_create(const char *path, const char *name, bool direct,
                                                   struct sh_disk **disk_out);
 
+/* The same for reading alone: a write fails (EIO). It is not there for others meanwhile, as above. */
+SHOAL_NODISCARD enum shoal_err sh_raw_disk_look(const char *path, const char *name,
+                                                struct sh_disk **disk_out);
+
 /* Takes a real disk's folder for this disk, until it is destroyed or the process ends, however it
  * ends. EBUSY: another one, of this process or another, has taken it. EIO. Disks that take nothing are
  * not kept out. A file system without such locks is used without one (a warning in the log). */

@@ -114,6 +114,11 @@ static enum shoal_err open_failed(const char *path, int code)
     return code == EBUSY ? SHOAL_EBUSY : sh_disk_fail("open failed", path, code);
 }
 
+static int mode_of(const struct sh_real_disk *real)
+{
+    return real->is_for_reading ? O_RDONLY : O_RDWR;
+}
+
 /* Opens the lock, and takes it: the kernel gives a device to one exclusive opener at a time, and a file's lock is its
  * own. */
 static enum shoal_err raw_take(struct raw_disk *raw, const char *path, struct stat *facts_out)
@@ -126,7 +131,7 @@ static enum shoal_err raw_take(struct raw_disk *raw, const char *path, struct st
         return SHOAL_EINVAL;
     }
     real->is_device = S_ISBLK(facts_out->st_mode);
-    real->lock_fd = open(path, O_RDWR | O_CLOEXEC | (real->is_device ? O_EXCL : 0));
+    real->lock_fd = open(path, mode_of(real) | O_CLOEXEC | (real->is_device ? O_EXCL : 0));
     if (real->lock_fd < 0)
         return open_failed(path, errno);
     return real->is_device ? SHOAL_OK : sh_disk_lock_take(real->lock_fd, path);
@@ -137,7 +142,7 @@ static enum shoal_err raw_begin(struct raw_disk *raw, const char *path, const st
 {
     struct sh_real_disk *real = &raw->real;
     struct stat facts;
-    int flags = O_RDWR | O_CLOEXEC;
+    int flags = mode_of(real) | O_CLOEXEC;
     real->folder_fd = open(path, flags | (real->direct ? O_DIRECT : 0));
     if (real->folder_fd < 0 && errno == EINVAL && real->direct) {
         SH_WARN("env", "file system refuses O_DIRECT", SH_TEXT("name", path));
@@ -155,8 +160,12 @@ static enum shoal_err raw_begin(struct raw_disk *raw, const char *path, const st
     return SHOAL_OK;
 }
 
-enum shoal_err sh_raw_disk_create_as(const char *path, const char *name, bool direct, bool uring,
-                                     struct sh_disk **disk_out)
+struct raw_how {
+    bool direct, uring, is_for_reading;
+};
+
+static enum shoal_err create(const char *path, const char *name, struct raw_how how,
+                             struct sh_disk **disk_out)
 {
     SH_ASSERT(path && path[0]);
     SH_ASSERT(name && name[0] && disk_out);
@@ -165,7 +174,8 @@ enum shoal_err sh_raw_disk_create_as(const char *path, const char *name, bool di
         return SHOAL_ENOMEM;
     struct stat facts;
     raw->real.base.ops = &raw_ops;
-    raw->real.direct = direct;
+    raw->real.direct = how.direct;
+    raw->real.is_for_reading = how.is_for_reading;
     raw->real.is_raw = true;
     raw->real.lock_fd = raw->real.folder_fd = -1;
     raw->name = strdup(name);
@@ -173,7 +183,7 @@ enum shoal_err sh_raw_disk_create_as(const char *path, const char *name, bool di
     if (!err)
         err = raw_begin(raw, path, &facts);
     if (!err)
-        err = sh_real_disk_start(&raw->real, uring);
+        err = sh_real_disk_start(&raw->real, how.uring);
     if (err) {
         raw_free(raw);
         return err;
@@ -182,8 +192,19 @@ enum shoal_err sh_raw_disk_create_as(const char *path, const char *name, bool di
     return SHOAL_OK;
 }
 
+enum shoal_err sh_raw_disk_create_as(const char *path, const char *name, bool direct, bool uring,
+                                     struct sh_disk **disk_out)
+{
+    return create(path, name, (struct raw_how){.direct = direct, .uring = uring}, disk_out);
+}
+
 enum shoal_err sh_raw_disk_create(const char *path, const char *name, bool direct,
                                   struct sh_disk **disk_out)
 {
     return sh_raw_disk_create_as(path, name, direct, true, disk_out);
+}
+
+enum shoal_err sh_raw_disk_look(const char *path, const char *name, struct sh_disk **disk_out)
+{
+    return create(path, name, (struct raw_how){.uring = true, .is_for_reading = true}, disk_out);
 }

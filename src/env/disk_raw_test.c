@@ -278,6 +278,29 @@ static void it_has_one_user(void **state)
     disk->ops->destroy(disk);
 }
 
+/* Who looks has it alone, too, and changes nothing. */
+static void a_look_only_reads(void **state)
+{
+    const struct variant *variant = *state;
+    const char *path = path_of(variant);
+    struct sh_disk *disk = open_disk(variant), *look;
+    int file = open_file(disk);
+    assert_int_equal(done_of(disk, SH_DISK_WRITE, file, 0, BLOCKS), BLOCKS);
+    (void)done_of(disk, SH_DISK_SYNC, file, 0, 0);
+    assert_int_equal(sh_raw_disk_look(path, NAME, &look), SHOAL_EBUSY);
+    disk->ops->close(disk, file);
+    disk->ops->destroy(disk);
+    assert_int_equal(sh_raw_disk_look(path, NAME, &look), SHOAL_OK);
+    assert_int_equal(error_elsewhere(variant, path), SHOAL_EBUSY);
+    assert_int_equal(sh_disk_open(look, NAME, false, &file), SHOAL_OK);
+    holds_what_was_written(look, file);
+    struct sh_disk_op write = op_of(SH_DISK_WRITE, file, 0, 1);
+    assert_int_equal(sh_disk_do(look, &write), SHOAL_EIO);
+    holds_what_was_written(look, file);
+    look->ops->close(look, file);
+    look->ops->destroy(look);
+}
+
 /* Discards the second half, after which the first one must be what it was; how much was given back. */
 static size_t half_discard(void)
 {
@@ -363,6 +386,7 @@ int main(void)
         ALL(it_keeps_its_size),
         ALL(discarded_space_comes_back),
         ALL(it_has_one_user),
+        ALL(a_look_only_reads),
         {"devices_may_refuse", devices_may_refuse, setup, teardown, &variants[7]},
         cmocka_unit_test(only_files_and_devices),
     };
