@@ -1,4 +1,4 @@
-/* Evacuating a zone that has few chunks: they move to the open zone, and the zone, which is empty then, is dropped (drops.c).
+/* Evacuating a zone that has few chunks, or that is damaged (repair.c): they move to the open zone, and the zone, which is empty then, is dropped (drops.c).
  *
  *   NONE ─► MARKS ─► SETTLES ─► MOVES ─┬─► NONE: it is empty, or is left as it is
  *             ▲                        │

@@ -272,6 +272,7 @@ static void forget(struct sh_replog_drop *drop)
                                     .is_fenced_again = zone->is_fenced_again,
                                     .next_fenced = zone->next_fenced,
                                     .slots = {.first = SH_SLOT_NONE}};
+    sh_replog_tables_fit(log);
     log->status.zones--;
     log->status.zones_dropped++;
     fence(zone);
