@@ -326,6 +326,42 @@ static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint3
     room_given(backup);
 }
 
+/* A record by itself goes with the removal of a chunk that nobody has: a record counts only with a write. */
+static enum shoal_err tell(struct sh_backup *backup, uint64_t chunk,
+                           const struct sh_completion *completion)
+{
+    struct sh_backlog_entry entry = {
+        .local_id = SH_BACKLOG_NO_CHUNK, .kind = SH_BACKLOG_REMOVAL, .pieces = 1};
+    struct sh_zone_place place = {0};
+    enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    entry.completion_size = (uint8_t)sh_completion_put(completion, entry.completion);
+    place.zone = sh_zones_find_numbered(backup, chunk, &place.number);
+    if (!err && !place.zone)
+        err = SHOAL_EAGAIN;
+    if (!err)
+        err = zone_check(place.zone, false);
+    if (!err)
+        err = backlog_admit(&place, sh_backlog_bytes(true, 0) + entry.completion_size);
+    if (err)
+        return refused(err);
+    atomic_fetch_add(&place.zone->told, 1);
+    uint64_t number = sh_backlog_record(&place.zone->backlog, NULL, &entry);
+    sh_write_mark(backup, writer, chunk, place.zone, number);
+    sh_zone_dirty(place.zone);
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_backup_tell(struct sh_backup *backup, struct sh_write *write, shoal_cid cid,
+                              const struct sh_completion *completion)
+{
+    if (!backup->is_on)
+        return SHOAL_OK;
+    writer = write;
+    enum shoal_err err = tell(backup, sh_backup_chunk(backup, cid), completion);
+    writer = NULL;
+    return err;
+}
+
 /* --- In pieces --------------------------------------------------------------------------------- */
 
 /* The zone that a large chunk's pieces go to. */
