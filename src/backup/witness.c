@@ -297,6 +297,8 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
     }
     uint64_t used = sh_backlog_bytes(entry.kind != SH_BACKLOG_IMAGE, entry.size) +
                     entry.completion_size + (admitted.place.from ? SH_CLAIM_BYTES : 0);
+    if (entry.completion_size)
+        sh_zone_told(zone, number);
     if (used < admitted.room)
         sh_backlog_cancel(&zone->backlog, admitted.room - used);
     if (writer)
@@ -351,6 +353,7 @@ static enum shoal_err tell(struct sh_backup *backup, uint64_t chunk,
         return refused(err);
     atomic_fetch_add(&place.zone->told, 1);
     uint64_t number = sh_backlog_record(&place.zone->backlog, NULL, &entry);
+    sh_zone_told(place.zone, number);
     sh_write_mark(backup, writer, chunk, place.zone, number);
     sh_zone_dirty(place.zone);
     return SHOAL_OK;
@@ -515,6 +518,8 @@ static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool i
         sh_evacuation_mark(zone, done.chunk);
         number = sh_backlog_hold_end(&zone->backlog, &done.last, NULL);
     }
+    if (entry->completion_size)
+        sh_zone_told(zone, number);
     if (writer)
         sh_write_mark(backup, writer, done.chunk, zone, number);
     sh_zone_dirty(zone);
