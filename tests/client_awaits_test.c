@@ -233,6 +233,12 @@ static void locks_wait(void **state)
     }
 }
 
+/* Its last question may have been without an answer. */
+static void assert_given_up(enum shoal_err err)
+{
+    assert_true(err == SHOAL_EFAILED || err == SHOAL_EUNREACHABLE || err == SHOAL_ETIMEOUT);
+}
+
 /* Also a lock that may be waited for much longer. */
 static void no_call_waits_for_longer(void **state)
 {
@@ -243,12 +249,11 @@ static void no_call_waits_for_longer(void **state)
     world_open(true, 0, 100 * MS);
     ops_fill(ops, values, 8);
     uint64_t begun_ns = rig_now();
-    assert_int_equal(shoal_lock(world.store, world.cids[0], OWNER, SHOAL_LOCK_WRITE, MS, 3000 * MS),
-                     SHOAL_EFAILED);
+    assert_given_up(shoal_lock(world.store, world.cids[0], OWNER, SHOAL_LOCK_WRITE, MS, 3000 * MS));
     assert_true(rig_now() - begun_ns >= 60 * MS);
     assert_true(rig_now() - begun_ns < 3000 * MS);
-    assert_int_equal(shoal_multi_get(world.store, ops, CHUNKS), SHOAL_EFAILED);
-    assert_int_equal(shoal_create_many(world.store, (shoal_nid){PEER}, 8, 1, &cid), SHOAL_EFAILED);
+    assert_given_up(shoal_multi_get(world.store, ops, CHUNKS));
+    assert_given_up(shoal_create_many(world.store, (shoal_nid){PEER}, 8, 1, &cid));
     assert_true(rig_now() - begun_ns >= 180 * MS);
     world_close();
 }
