@@ -305,7 +305,7 @@ static void epoch_used_twice(unsigned left)
     append(0, 1, 1000, 100);
     sh_replog_sync(*zone);
     steps(5);
-    for (unsigned i = 0; i < 40; i++)
+    for (unsigned i = 0; i < 130; i++) /* several batches in a slot */
         append(0, i % 3, 1001 + i, 500);
     steps(50);
     assert_true(cut->count > 1 && sh_replog_durable(*zone) == 9);
@@ -318,10 +318,13 @@ static void epoch_used_twice(unsigned left)
     rig_zone_add(&rig, 0, 1, end);
     assert_int_equal((*zone)->epoch, left < 2 ? 2 : (*zone)->epoch);
     append(0, 1, 2000, 100);
+    for (unsigned i = 0; i < 60; i++) /* up to numbers that life 2 gave in its later batches */
+        append(0, 20 + i, i, 60);
     rig_sync(&rig, 1);
+    end = sh_replog_durable(*zone);
     open_after_a_cut();
     taken_is_all(0);
-    rig_zone_add(&rig, 0, 1, end + 1);
+    rig_zone_add(&rig, 0, 1, end);
     for (unsigned i = 0; i < 200; i++)
         append(0, 20 + i, i, 500);
     rig_sync(&rig, 1);
