@@ -526,8 +526,12 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
     bool has_home = owner->has_home, has_copysets = owner->config.cluster.has_copysets;
     uint32_t sparse_zones = owner->config.sparse_zones;
     unsigned placement = owner->config.cluster.placement;
+    unsigned copies_max = owner->config.cluster.copies_max;
+    uint64_t copy_bytes_per_s = owner->config.cluster.copy_bytes_per_s;
     memset(owner, 0, sizeof *owner);
     owner->config.sparse_zones = sparse_zones;
+    owner->config.cluster.copies_max = copies_max;
+    owner->config.cluster.copy_bytes_per_s = copy_bytes_per_s;
     owner->config.cluster.has_copysets = has_copysets;
     owner->config.cluster.placement = placement;
     owner->backup_node = backup_node;
@@ -594,6 +598,46 @@ static inline void owner_close(struct owner *owner)
             sh_msg_destroy(owner->backups[i].msg);
     }
     sh_world_destroy(owner->world);
+}
+
+/* Begins a change; the owner's step does it, and notes when it is acknowledged. */
+static inline struct owner_op *owner_op_begin(struct owner *owner, enum owner_kind kind,
+                                              uint64_t local, uint32_t size, enum sh_level level)
+{
+    unsigned i = 0;
+    while (owner->ops[i].is_busy)
+        i++;
+    assert_true(i < OWNER_OPS);
+    struct owner_op *op = &owner->ops[i];
+    *op = (struct owner_op){
+        .owner = owner, .is_busy = true, .kind = kind, .local = local, .size = size};
+    if (kind == OWNER_PUT)
+        owner_fill(op, size);
+    if (local)
+        owner->chunks[local].op = op;
+    sh_write_begin(&op->write, level);
+    return op;
+}
+
+static inline bool owner_op_is_over(void *arg)
+{
+    const struct owner_op *op = arg;
+    return !op->is_busy;
+}
+
+static inline void owner_until(struct owner *owner, bool (*predicate)(void *arg), void *arg)
+{
+    assert_true(sh_world_run_until(owner->world, predicate, arg,
+                                   sh_world_now(owner->world) + 60000 * FAKE_MS));
+}
+
+/* Makes a change, and waits for it; returns the chunk's local ID. */
+static inline uint64_t owner_change(struct owner *owner, enum owner_kind kind, uint64_t local,
+                                    uint32_t size)
+{
+    struct owner_op *op = owner_op_begin(owner, kind, local, size, SH_LEVEL_DURABLE);
+    owner_until(owner, owner_op_is_over, op);
+    return op->local;
 }
 
 static inline void owner_pass(struct owner *owner, uint64_t ns)

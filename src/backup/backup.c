@@ -60,7 +60,6 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     if (config->cluster.msg)
         sh_msg_handler_set(config->cluster.msg, SH_REPLICATION_ACKS, SH_MSG_INLINE,
                            sh_backup_on_acks, backup);
-    atomic_init(&backup->is_hopeful, true); /* no view has said otherwise */
     *backup_out = backup;
     return SHOAL_OK;
 }

@@ -116,8 +116,9 @@ struct sh_own_zone {
     bool is_watched; /* in the list of zones whose backups owe something */
     struct sh_large
         large; /* guarded by the backlog's hold; that it is in the list, by the zones' lock */
-    /* No backup takes its writes: those that are to be acknowledged are refused. */
+    /* No backup takes its writes: those that are to be acknowledged wait, where it may get one soon (is_hopeful), or are refused. */
     _Atomic bool is_bare;
+    _Atomic bool is_hopeful;   /* true while it is not bare */
     _Atomic bool is_concluded; /* no new chunks come */
     _Atomic bool is_evacuated; /* until it is dropped, chunks are not made in it again */
     /* The log of the own disk has no room for the zone's next write, nor can it get any: changes go to another zone, or are refused. */
@@ -267,6 +268,7 @@ struct sh_backup_peers {
     size_t count, room;
     size_t with_room, may_get; /* how many are so */
     bool has_view;
+    bool is_hopeless;          /* none has room, nor are others expected */
     uint64_t due_ns;
     bool are_coming;     /* the view has some that it had not before */
     uint64_t settled_ns; /* until then others are expected to come, too */
@@ -309,9 +311,7 @@ struct sh_backup {
     struct sh_own_zone *watched;  /* the zones whose backups owe something */
     uint64_t attended_ns;         /* time, as far as this node was there to see it */
     uint64_t attended_at_ns, watch_due_ns;
-    unsigned given_up; /* backups that stood still, or were slow */
-    /* Other nodes could keep replicas, or may be there soon. */
-    _Atomic bool is_hopeful;
+    unsigned given_up;     /* backups that stood still, or were slow */
     uint64_t stuck_ns;     /* when zones that are stuck are tried again */
     unsigned full;         /* zones that are */
     uint64_t full_told_ns; /* when that was logged last; 0: never */
@@ -478,7 +478,7 @@ static inline bool sh_sink_serves(const struct sh_sink *sink)
 /* A backup that the record names, and of which this life knows nothing: nothing is acknowledged until it is out of the record. False: there are too
  * many sinks. */
 bool sh_sink_stranger_add(struct sh_own_zone *zone, const struct sh_zone_backup *backup);
-/* Says anew whether anything could be acknowledged. */
+/* Says anew whether anything could be acknowledged, now or soon. */
 void sh_zone_bare_look(struct sh_own_zone *zone);
 /* Opens it if it is time; returns when it is. */
 uint64_t sh_sink_tend(struct sh_sink *sink, uint64_t now_ns);
@@ -546,8 +546,14 @@ void sh_backup_peer_ask(struct sh_backup *backup, struct sh_backup_peer *peer);
 bool sh_backup_has_other(const struct sh_own_zone *zone);
 /* A node has failed as a backup: it is kept out for a while, and longer each time. */
 void sh_backup_peer_give_up(struct sh_backup *backup, shoal_nid nid);
+/* Whether the zone's replica is larger than those are for which it is counted how many nodes have room. Zones are not looked at when a node
+ * has got room for that one. */
+bool sh_zone_is_large(const struct sh_own_zone *zone);
 /* The first backup of a zone has been the one, and is the other one now; either may be of no node. */
 void sh_backup_first_changed(struct sh_backup *backup, const struct sh_zone *before,
+/* Whether the zone, which has no backup that takes its writes, may have one soon: it is being copied to one, a node has room for it, or other
+ * nodes are expected. */
+bool sh_backup_is_hopeful(const struct sh_own_zone *zone);
                              const struct sh_zone *now);
 /* Chooses one more backup, or all of a new zone, of `wanted` in all; those that the zone has stay. Returns how many it has chosen. */
 unsigned sh_backup_choose(struct sh_own_zone *zone, unsigned wanted, uint64_t now_ns,

@@ -15,6 +15,8 @@
 #define AGAIN_NS UINT64_C(200000000)  /* before the superpeers are asked again */
 #define LOOK_NS UINT64_C(1000000000)  /* in which zones that want something are looked at again */
 #define FAILED_NS UINT64_C(100000000) /* the same, of one whose backups have all failed */
+/* The same, of one that is larger than the room that nodes have: they are asked no sooner (peers.c). */
+#define ROOM_NS UINT64_C(10000000000)
 #define ZONES_A_STEP 64u
 
 static shoal_nid own_nid(const struct sh_own_zone *zone)
@@ -466,7 +468,7 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
     if (zone->copy)
         return UINT64_MAX;
     /* Zones are looked at when a copy ends, and when there is another node: until then this one, of which there may be very many, costs nothing. */
-    if (!sh_copy_is_free(zone->backup) || (well && !sh_backup_has_other(zone)))
+    if (!sh_copy_is_free(zone->backup))
         return UINT64_MAX;
     struct sh_sink *sink = NULL;
     if (well < zone->record.wanted && sh_backup_choose(zone, well + 1, now_ns, chosen)) {
@@ -475,6 +477,8 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
         SH_ASSERT(!old || old->state == SH_SINK_LOST);
         if (leaves_first(zone, old))
             return now_ns;
+    if (well && !sh_backup_has_other(zone))
+        return sh_zone_is_large(zone) ? now_ns + ROOM_NS : UINT64_MAX;
         if (old)
             sh_sink_forget(old);
         sink = sh_sink_add(zone, chosen[0].nid, chosen[0].disk);
