@@ -234,6 +234,7 @@ struct sh_copy {
     size_t slot;                          /* the next claim */
     uint64_t chunk;                       /* 0, or the next one of that claim */
     struct sh_store_rewriting *rewriting; /* of a large one */
+    uint64_t bytes;                       /* copied so far, as they count for a zone */
 };
 #define SH_COPIES_MAX 16u
 
@@ -304,12 +305,13 @@ struct sh_backup {
     struct sh_sink_call calls[SH_SINK_CALLS];
     struct sh_record_op ops[SH_RECORD_OPS];
     struct sh_copy copies[SH_COPIES_MAX];
-    uint64_t copy_bytes, copy_ns; /* that may be copied now; when that was counted last */
-    struct sh_own_zone *tend_at;  /* the next zone to be looked at; NULL: the first */
-    uint64_t tend_left;           /* how many are */
-    uint64_t tend_ns;             /* when all are looked at again */
-    struct sh_own_zone *watched;  /* the zones whose backups owe something */
-    uint64_t attended_ns;         /* time, as far as this node was there to see it */
+    int64_t copy_bytes;          /* that may be copied now; below 0: that was copied too early */
+    uint64_t copy_ns;            /* when that was counted last */
+    struct sh_own_zone *tend_at; /* the next zone to be looked at; NULL: the first */
+    uint64_t tend_left;          /* how many are */
+    uint64_t tend_ns;            /* when all are looked at again */
+    struct sh_own_zone *watched; /* the zones whose backups owe something */
+    uint64_t attended_ns;        /* time, as far as this node was there to see it */
     uint64_t attended_at_ns, watch_due_ns;
     unsigned given_up;     /* backups that stood still, or were slow */
     uint64_t stuck_ns;     /* when zones that are stuck are tried again */
@@ -564,6 +566,9 @@ void sh_backup_peers_end(struct sh_backup *backup);
 
 bool sh_copy_is_free(const struct sh_backup *backup);
 /* Begins to copy the zone to a backup that was attached. */
+/* How many zones are copied at a time at most, and bytes a second of all of them. */
+unsigned sh_copies_max(const struct sh_backup *backup);
+uint64_t sh_copies_rate(const struct sh_backup *backup);
 void sh_copy_begin(struct sh_sink *sink);
 void sh_copy_cancel(struct sh_copy *copy);
 unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns);
