@@ -59,7 +59,7 @@ struct owner {
     struct sh_world_node (*backup_node)(struct owner *owner, unsigned i);
     bool has_home; /* its own disk is a backup where there is no other */
     struct sh_replog *home;
-    uint64_t zone_bytes;
+    uint64_t zone_bytes, zone_bytes_next; /* the latter: of the next owner; 0: as usual */
     uint32_t size_most;
     unsigned in_use;        /* ops at a time */
     unsigned chunks_most;   /* that there are */
@@ -528,6 +528,7 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
     unsigned placement = owner->config.cluster.placement;
     unsigned copies_max = owner->config.cluster.copies_max;
     uint64_t copy_bytes_per_s = owner->config.cluster.copy_bytes_per_s;
+    uint64_t zone_bytes = owner->zone_bytes_next;
     memset(owner, 0, sizeof *owner);
     owner->config.sparse_zones = sparse_zones;
     owner->config.cluster.copies_max = copies_max;
@@ -539,6 +540,8 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
     owner->config.cluster.replicas = replicas;
     /* Of real backups, a zone's log has room for two of the largest chunks, and the pieces of a third. */
     owner->zone_bytes = backup_node || has_home ? 1 << 20 : OWNER_ZONE_BYTES;
+    if (zone_bytes)
+        owner->zone_bytes = zone_bytes;
     owner->size_most = backup_node || has_home ? 300 << 10 : OWNER_CHUNK_MAX;
     owner->in_use = OWNER_OPS;
     owner->checks_one_in = 1;

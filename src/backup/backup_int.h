@@ -268,8 +268,8 @@ struct sh_backup_peers {
     void *copysets_memory;
     size_t count, room;
     size_t with_room, may_get; /* how many are so */
-    bool has_view;
     bool is_hopeless;          /* none has room, nor are others expected */
+    bool has_view;
     uint64_t due_ns;
     bool are_coming;     /* the view has some that it had not before */
     uint64_t settled_ns; /* until then others are expected to come, too */
@@ -446,6 +446,8 @@ bool sh_backup_chunk_next(const struct sh_backup *backup, const struct sh_zone_c
                           uint64_t from, uint64_t *chunk_out);
 /* The claim of that slot; false: there is none, nor behind it. */
 bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_claim *claim_out);
+/* Whether the zone claims nothing more: no new chunks come to it, and no chunk is on its way there. */
+bool sh_zone_is_final(struct sh_own_zone *zone);
 
 /* --- Backups of a zone (sinks.c) --------------------------------------------------------------- */
 
@@ -544,18 +546,18 @@ unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns);
 void sh_backup_peer_heard(struct sh_backup *backup, shoal_nid nid);
 /* Asks the node soon, so that it says something. */
 void sh_backup_peer_ask(struct sh_backup *backup, struct sh_backup_peer *peer);
-/* Whether a node that is no backup of the zone could get a replica of it now. */
-bool sh_backup_has_other(const struct sh_own_zone *zone);
-/* A node has failed as a backup: it is kept out for a while, and longer each time. */
-void sh_backup_peer_give_up(struct sh_backup *backup, shoal_nid nid);
 /* Whether the zone's replica is larger than those are for which it is counted how many nodes have room. Zones are not looked at when a node
  * has got room for that one. */
 bool sh_zone_is_large(const struct sh_own_zone *zone);
-/* The first backup of a zone has been the one, and is the other one now; either may be of no node. */
-void sh_backup_first_changed(struct sh_backup *backup, const struct sh_zone *before,
+/* Whether a node that is no backup of the zone could get a replica of it now. */
+bool sh_backup_has_other(const struct sh_own_zone *zone);
 /* Whether the zone, which has no backup that takes its writes, may have one soon: it is being copied to one, a node has room for it, or other
  * nodes are expected. */
 bool sh_backup_is_hopeful(const struct sh_own_zone *zone);
+/* A node has failed as a backup: it is kept out for a while, and longer each time. */
+void sh_backup_peer_give_up(struct sh_backup *backup, shoal_nid nid);
+/* The first backup of a zone has been the one, and is the other one now; either may be of no node. */
+void sh_backup_first_changed(struct sh_backup *backup, const struct sh_zone *before,
                              const struct sh_zone *now);
 /* Chooses one more backup, or all of a new zone, of `wanted` in all; those that the zone has stay. Returns how many it has chosen. */
 unsigned sh_backup_choose(struct sh_own_zone *zone, unsigned wanted, uint64_t now_ns,
@@ -564,11 +566,11 @@ void sh_backup_peers_end(struct sh_backup *backup);
 
 /* --- Copying (copy.c) -------------------------------------------------------------------------- */
 
-bool sh_copy_is_free(const struct sh_backup *backup);
-/* Begins to copy the zone to a backup that was attached. */
 /* How many zones are copied at a time at most, and bytes a second of all of them. */
 unsigned sh_copies_max(const struct sh_backup *backup);
 uint64_t sh_copies_rate(const struct sh_backup *backup);
+bool sh_copy_is_free(const struct sh_backup *backup);
+/* Begins to copy the zone to a backup that was attached. */
 void sh_copy_begin(struct sh_sink *sink);
 void sh_copy_cancel(struct sh_copy *copy);
 unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns);

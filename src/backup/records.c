@@ -371,7 +371,13 @@ static void surplus_out(struct sh_own_zone *zone, struct sh_zone *wish)
     }
 }
 
-/* The first and last of the zone's chunks that this node has created. */
+/* Whether the record is to say that the zone is concluded, and does not yet. */
+static bool is_to_conclude(const struct sh_own_zone *zone)
+{
+    return atomic_load(&zone->is_concluded) && !(zone->record.flags & SH_ZONE_CONCLUDED);
+}
+
+/* The first and last of the zone's chunks that this node has created, of a zone that claims nothing more. */
 static void bounds_set(struct sh_own_zone *zone, struct sh_zone *wish)
 {
     struct sh_zone_claim claim;
@@ -411,7 +417,8 @@ static struct sh_zone wish_of(struct sh_own_zone *zone)
                 wish.backups[wish.count++] = record->backups[i];
         }
     }
-    if (atomic_load(&zone->is_concluded) && !(record->flags & SH_ZONE_CONCLUDED)) {
+    /* Bounds are said once, so they wait for a chunk that was on its way there already. */
+    if (is_to_conclude(zone) && sh_zone_is_final(zone)) {
         wish.flags |= SH_ZONE_CONCLUDED;
         bounds_set(zone, &wish);
     }
@@ -470,6 +477,8 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
     /* Zones are looked at when a copy ends, and when there is another node: until then this one, of which there may be very many, costs nothing. */
     if (!sh_copy_is_free(zone->backup))
         return UINT64_MAX;
+    if (well && !sh_backup_has_other(zone))
+        return sh_zone_is_large(zone) ? now_ns + ROOM_NS : UINT64_MAX;
     struct sh_sink *sink = NULL;
     if (well < zone->record.wanted && sh_backup_choose(zone, well + 1, now_ns, chosen)) {
         /* Of the node's old replica, which goes when the new one begins, only the record says something now. */
@@ -477,8 +486,6 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
         SH_ASSERT(!old || old->state == SH_SINK_LOST);
         if (leaves_first(zone, old))
             return now_ns;
-    if (well && !sh_backup_has_other(zone))
-        return sh_zone_is_large(zone) ? now_ns + ROOM_NS : UINT64_MAX;
         if (old)
             sh_sink_forget(old);
         sink = sh_sink_add(zone, chosen[0].nid, chosen[0].disk);
@@ -567,6 +574,8 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
         const struct sh_zone as_it_is = *record; /* it names the backup already */
         record_set(zone, &as_it_is);
     }
+    if (is_to_conclude(zone))
+        due_ns = least(due_ns, now_ns + LOOK_NS);
     return nodes_well(zone) < record->wanted ? least(due_ns, add_one(zone, now_ns)) : due_ns;
 }
 
