@@ -1,7 +1,7 @@
 /* An owner's side of replication: each change of a chunk gets the next number of its zone, goes to the zone's backlog, and from
  * there to the zone's backups. DESIGN: Backup; DXRAM thesis 4 and 6; docs/backup.md.
  *
- * There is one backup by now: a log on the node's own disk ("home").
+ * A zone's backups are other nodes (docs/replication.md), or a log on the node's own disk ("home").
  *
  * One way in: what changes chunks is called here and not in store.h, so that the caller knows what to wait for:
  *
