@@ -141,6 +141,70 @@ static void a_copy_shows_how_far_it_is(void **state)
     owner_close(&owner);
 }
 
+/* A backup that is added is slow: when it has all of the copy, more was acknowledged by the other one. It is recorded once it has that, too, though
+ * nothing else happens by then. */
+static void a_copy_that_is_behind_is_recorded_later(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 2, 1, 2);
+    owner_pass(&owner, 3 * SECOND);
+    uint64_t local = owner_change(&owner, OWNER_NEW, 0, 100);
+    owner.backups[1].pace_ns = 20 * FAKE_MS;
+    owner.are_failed[1] = false;
+    owner_view(&owner);
+    for (unsigned i = 0; i < 100; i++) {
+        (void)owner_op_begin(&owner, OWNER_PUT, local, 100, SH_LEVEL_ASYNC);
+        owner_pass(&owner, 5 * FAKE_MS);
+    }
+    owner_pass(&owner, 8 * SECOND);
+    const struct sh_backup_status status = owner_status(&owner);
+    assert_true(status.copies_done > 0 && !status.copies && !status.under_replicated);
+    owner_settle(&owner);
+    owner_close(&owner);
+}
+
+static bool is_at(uint64_t number, unsigned i)
+{
+    struct sh_zone record;
+    return sh_metadata_zone(owner.superpeer.metadata, sh_zone_id((shoal_nid){FAKE_OWNER}, number),
+                            &record) &&
+           sh_zone_has_backup(&record, owner.backups[i].nid, owner.backups[i].disk);
+}
+
+static uint64_t zone_of(uint64_t local)
+{
+    uint64_t number;
+    assert_true(sh_backup_zone_number(owner.backup, owner_cid(local), &number));
+    return number;
+}
+
+/* A large chunk has moved to another zone, whose backup's disk hangs, so that the move is not durable: its old zone is copied with it all the same. */
+static void a_large_chunk_that_has_left_is_copied(void **state)
+{
+    (void)state;
+    owner.zone_bytes_next = 1 << 20;
+    owner_open(&owner, &calm, 3, 2, 2);
+    owner.zone_bytes_next = 0;
+    owner.is_checking = true;
+    uint64_t moves = owner_change(&owner, OWNER_NEW, 0, 300000);
+    (void)owner_change(&owner, OWNER_PUT, moves, 300000);
+    (void)owner_change(&owner, OWNER_NEW, 0, 400000);
+    (void)owner_change(&owner, OWNER_NEW, 0, 300000);
+    (void)owner_change(&owner, OWNER_NEW, 0, 100000);
+    uint64_t former = zone_of(moves);
+    owner.backups[0].is_stuck = true;
+    struct owner_op *op = owner_op_begin(&owner, OWNER_RESIZE, moves, 500000, SH_LEVEL_REPLICATED);
+    owner_until(&owner, owner_op_is_over, op);
+    assert_int_not_equal(zone_of(moves), former);
+    owner.are_failed[2] = false;
+    backup_fail(1, true);
+    owner_pass(&owner, SECOND);
+    assert_true(is_at(former, 2));
+    owner.backups[0].is_stuck = false;
+    owner_settle(&owner);
+    owner_close(&owner);
+}
+
 int main(void)
 {
     test_logs_set();
@@ -148,6 +212,8 @@ int main(void)
         cmocka_unit_test(a_copy_keeps_to_the_rate),
         cmocka_unit_test(so_many_zones_are_copied_at_a_time),
         cmocka_unit_test(a_copy_shows_how_far_it_is),
+        cmocka_unit_test(a_copy_that_is_behind_is_recorded_later),
+        cmocka_unit_test(a_large_chunk_that_has_left_is_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -576,6 +576,9 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
     }
     if (is_to_conclude(zone))
         due_ns = least(due_ns, now_ns + LOOK_NS);
+    /* A backup that has all of the copy, and not yet all that was acknowledged meanwhile, is to be recorded when it has. */
+    if (zone->copy && zone->copy->phase == SH_COPY_JOINS)
+        due_ns = least(due_ns, now_ns + FAILED_NS);
     return nodes_well(zone) < record->wanted ? least(due_ns, add_one(zone, now_ns)) : due_ns;
 }
 

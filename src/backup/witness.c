@@ -344,8 +344,9 @@ static bool large_enter(struct sh_backup *backup, struct sh_large *large)
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *from = large->place.from ? large->place.from : large->place.zone;
     sh_lock_take(&zones->lock);
-    bool is_alone = sh_zone_is(&large->place) && !large_among(zones, large->chunk) &&
-                    sh_zones_find(backup, large->chunk) == from;
+    /* What is retold where it was left is another zone's by now; that it was left there only the step changes, which retells it. */
+    bool is_here = large->is_left || sh_zones_find(backup, large->chunk) == from;
+    bool is_alone = sh_zone_is(&large->place) && !large_among(zones, large->chunk) && is_here;
     if (is_alone) {
         large->next = zones->larges;
         zones->larges = large;
