@@ -60,7 +60,6 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
     if (config->cluster.msg)
         sh_msg_handler_set(config->cluster.msg, SH_REPLICATION_ACKS, SH_MSG_INLINE,
                            sh_backup_on_acks, backup);
-    atomic_init(&backup->is_hopeful, true); /* no view has said otherwise */
     *backup_out = backup;
     return SHOAL_OK;
 }
@@ -544,6 +543,8 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
     status_out->given_up = backup->given_up;
     status_out->messages = backup->messages;
     status_out->message_bytes = backup->message_bytes;
+    status_out->copies_max = sh_copies_max(backup);
+    status_out->copy_bytes_per_s = sh_copies_rate(backup);
     status_out->copied_bytes = backup->copied_bytes;
     status_out->copies_done = backup->copies_done;
     status_out->again_bytes = backup->again_bytes;
@@ -554,7 +555,9 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
 
 static void sink_state(const struct sh_sink *sink, struct sh_zone_state_backup *state)
 {
-    bool is_full = sink->state == SH_SINK_HOME && atomic_load(&sink->zone->is_full);
+    const struct sh_own_zone *zone = sink->zone;
+    bool is_full = sink->state == SH_SINK_HOME && atomic_load(&zone->is_full);
+    bool is_added = zone->copy && zone->copy->sink == sink;
     *state = (struct sh_zone_state_backup){
         .nid = sink->nid,
         .disk = sink->disk,
@@ -562,6 +565,8 @@ static void sink_state(const struct sh_sink *sink, struct sh_zone_state_backup *
         .why = is_full ? SHOAL_ENOSPC : sink->why,
         .is_recorded = sink->is_recorded,
         .is_stalled = sink->is_stalled,
+        .is_added = is_added,
+        .copied_bytes = is_added ? zone->copy->bytes : 0,
         .pending_bytes = sink->cursor.backlog ? sh_backlog_pending(&sink->cursor) : 0};
     for (unsigned level = 0; level < SH_LEVELS; level++)
         state->acked[level] = sink->acked[level];

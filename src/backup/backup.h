@@ -1,7 +1,7 @@
 /* An owner's side of replication: each change of a chunk gets the next number of its zone, goes to the zone's backlog, and from
  * there to the zone's backups. DESIGN: Backup; DXRAM thesis 4 and 6; docs/backup.md.
  *
- * There is one backup by now: a log on the node's own disk ("home").
+ * A zone's backups are other nodes (docs/replication.md), or a log on the node's own disk ("home").
  *
  * One way in: what changes chunks is called here and not in store.h, so that the caller knows what to wait for:
  *
@@ -47,8 +47,8 @@ struct sh_backup_cluster {
     uint16_t scatter;          /* with how many others a node shares sets, at least */
     unsigned domains;          /* which ones count (candidate.h) */
     uint8_t reserve_percent;   /* of each disk, which no zone gets */
-    unsigned copies_max;       /* zones that get another backup at a time; 0: 2 */
-    uint64_t copy_bytes_per_s; /* of all of them; 0: 256 MiB */
+    unsigned copies_max;       /* zones that are copied to another backup at a time; 0: 2 */
+    uint64_t copy_bytes_per_s; /* of all copies together; 0: 256 MiB */
 };
 
 struct sh_backup_config {
@@ -279,6 +279,8 @@ struct sh_backup_status {
     unsigned stalled;          /* backups that stand still, and stay, as the zone has no other */
     unsigned given_up; /* so far: backups that stood still, or were much slower than others */
     unsigned copies;   /* backups that are being added */
+    unsigned copies_max;
+    uint64_t copy_bytes_per_s;        /* both as configured */
     uint64_t messages, message_bytes; /* sent to backups */
     uint64_t copied_bytes, copies_done;
     uint64_t again_bytes; /* of message_bytes: of messages that begin with what was sent before */
@@ -320,6 +322,8 @@ struct sh_zone_state {
         enum shoal_err why; /* LOST; of the own disk, FULL */
         bool is_recorded;
         bool is_stalled;
+        bool is_added;         /* the zone is copied to it: */
+        uint64_t copied_bytes; /* so many of its live_bytes so far, about */
         uint64_t pending_bytes;
         uint64_t acked[SH_LEVELS];
     } backups[SH_SINKS_MAX];

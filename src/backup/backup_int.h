@@ -126,8 +126,9 @@ struct sh_own_zone {
     bool is_watched; /* in the list of zones whose backups owe something */
     struct sh_large
         large; /* guarded by the backlog's hold; that it is in the list, by the zones' lock */
-    /* No backup takes its writes: those that are to be acknowledged are refused. */
+    /* No backup takes its writes: those that are to be acknowledged wait, where it may get one soon (is_hopeful), or are refused. */
     _Atomic bool is_bare;
+    _Atomic bool is_hopeful;   /* true while it is not bare */
     _Atomic bool is_concluded; /* no new chunks come */
     _Atomic bool is_evacuated; /* until it is dropped, chunks are not made in it again */
     /* The log of the own disk has no room for the zone's next write, nor can it get any: changes go to another zone, or are refused. */
@@ -246,6 +247,7 @@ struct sh_copy {
     size_t slot;                          /* the next claim */
     uint64_t chunk;                       /* 0, or the next one of that claim */
     struct sh_store_rewriting *rewriting; /* of a large one */
+    uint64_t bytes;                       /* copied so far, as they count for a zone */
 };
 #define SH_COPIES_MAX 16u
 
@@ -279,6 +281,7 @@ struct sh_backup_peers {
     void *copysets_memory;
     size_t count, room;
     size_t with_room, may_get; /* how many are so */
+    bool is_hopeless;          /* none has room, nor are others expected */
     bool has_view;
     uint64_t due_ns;
     bool are_coming;     /* the view has some that it had not before */
@@ -315,19 +318,16 @@ struct sh_backup {
     struct sh_sink_call calls[SH_SINK_CALLS];
     struct sh_record_op ops[SH_RECORD_OPS];
     struct sh_copy copies[SH_COPIES_MAX];
-    uint64_t copy_bytes, copy_ns; /* that may be copied now; when that was counted last */
-    uint64_t copy_debt;           /* bytes that were copied beyond that */
-    struct sh_own_zone *tend_at;  /* the next zone to be looked at; NULL: the first */
-    uint64_t tend_left;           /* how many are */
-    uint64_t tend_ns;             /* when all are looked at again */
-    struct sh_own_zone *watched;  /* the zones whose backups owe something */
-    uint64_t attended_ns;         /* time, as far as this node was there to see it */
+    int64_t copy_bytes;          /* that may be copied now; below 0: that was copied too early */
+    uint64_t copy_ns;            /* when that was counted last */
+    struct sh_own_zone *tend_at; /* the next zone to be looked at; NULL: the first */
+    uint64_t tend_left;          /* how many are */
+    uint64_t tend_ns;            /* when all are looked at again */
+    struct sh_own_zone *watched; /* the zones whose backups owe something */
+    uint64_t attended_ns;        /* time, as far as this node was there to see it */
     uint64_t attended_at_ns, watch_due_ns;
-    unsigned given_up; /* backups that stood still, or were slow */
-    /* Other nodes could keep replicas, or may be there soon. */
-    _Atomic bool is_hopeful;
+    unsigned given_up;        /* backups that stood still, or were slow */
     uint64_t stuck_ns;        /* when zones that are stuck are tried again */
-    unsigned full;            /* zones that are */
     _Atomic unsigned damaged; /* zones that are, on the own disk */
     uint64_t repaired;        /* zones */
     uint64_t full_told_ns;    /* when that was logged last; 0: never */
@@ -478,6 +478,8 @@ bool sh_backup_chunk_next(const struct sh_backup *backup, const struct sh_zone_c
                           uint64_t from, uint64_t *chunk_out);
 /* The claim of that slot; false: there is none, nor behind it. */
 bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_claim *claim_out);
+/* Whether the zone claims nothing more: no new chunks come to it, and no chunk is on its way there. */
+bool sh_zone_is_final(struct sh_own_zone *zone);
 
 /* --- Backups of a zone (sinks.c) --------------------------------------------------------------- */
 
@@ -512,7 +514,7 @@ static inline bool sh_sink_serves(const struct sh_sink *sink)
 /* A backup that the record names, and of which this life knows nothing: nothing is acknowledged until it is out of the record. False: there are too
  * many sinks. */
 bool sh_sink_stranger_add(struct sh_own_zone *zone, const struct sh_zone_backup *backup);
-/* Says anew whether anything could be acknowledged. */
+/* Says anew whether anything could be acknowledged, now or soon. */
 void sh_zone_bare_look(struct sh_own_zone *zone);
 /* Opens it if it is time; returns when it is. */
 uint64_t sh_sink_tend(struct sh_sink *sink, uint64_t now_ns);
@@ -572,8 +574,14 @@ unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns);
 void sh_backup_peer_heard(struct sh_backup *backup, shoal_nid nid);
 /* Asks the node soon, so that it says something. */
 void sh_backup_peer_ask(struct sh_backup *backup, struct sh_backup_peer *peer);
+/* Whether the zone's replica is larger than those are for which it is counted how many nodes have room. Zones are not looked at when a node
+ * has got room for that one. */
+bool sh_zone_is_large(const struct sh_own_zone *zone);
 /* Whether a node that is no backup of the zone could get a replica of it now. */
 bool sh_backup_has_other(const struct sh_own_zone *zone);
+/* Whether the zone, which has no backup that takes its writes, may have one soon: it is being copied to one, a node has room for it, or other
+ * nodes are expected. */
+bool sh_backup_is_hopeful(const struct sh_own_zone *zone);
 /* A node has failed as a backup: it is kept out for a while, and longer each time. */
 void sh_backup_peer_give_up(struct sh_backup *backup, shoal_nid nid);
 /* The first backup of a zone has been the one, and is the other one now; either may be of no node. */
@@ -586,6 +594,9 @@ void sh_backup_peers_end(struct sh_backup *backup);
 
 /* --- Copying (copy.c) -------------------------------------------------------------------------- */
 
+/* How many zones are copied at a time at most, and bytes a second of all of them. */
+unsigned sh_copies_max(const struct sh_backup *backup);
+uint64_t sh_copies_rate(const struct sh_backup *backup);
 bool sh_copy_is_free(const struct sh_backup *backup);
 /* Begins to copy the zone to a backup that was attached. */
 void sh_copy_begin(struct sh_sink *sink);

@@ -360,7 +360,7 @@ static unsigned moves_step(struct sh_backup *backup, uint64_t now_ns)
     for (unsigned i = 0;
          goes_on && !is_walked && i < CLAIMS_A_STEP && zones->evacuated - before < MOVES_A_STEP;
          i++) {
-        bool has_budget = !is_repair || drop->rewriting || backup->copy_bytes;
+        bool has_budget = !is_repair || drop->rewriting || backup->copy_bytes > 0;
         is_walked = !drop->rewriting && !sh_zone_claim_get(drop->zone, drop->claim, &claim);
         goes_on = is_walked || (has_budget && move_one(backup));
     }

@@ -15,6 +15,8 @@
 #define AGAIN_NS UINT64_C(200000000)  /* before the superpeers are asked again */
 #define LOOK_NS UINT64_C(1000000000)  /* in which zones that want something are looked at again */
 #define FAILED_NS UINT64_C(100000000) /* the same, of one whose backups have all failed */
+/* The same, of one that is larger than the room that nodes have: they are asked no sooner (peers.c). */
+#define ROOM_NS UINT64_C(10000000000)
 #define ZONES_A_STEP 64u
 
 static shoal_nid own_nid(const struct sh_own_zone *zone)
@@ -336,7 +338,13 @@ static void surplus_out(struct sh_own_zone *zone, struct sh_zone *wish)
     }
 }
 
-/* The first and last of the zone's chunks that this node has created. */
+/* Whether the record is to say that the zone is concluded, and does not yet. */
+static bool is_to_conclude(const struct sh_own_zone *zone)
+{
+    return atomic_load(&zone->is_concluded) && !(zone->record.flags & SH_ZONE_CONCLUDED);
+}
+
+/* The first and last of the zone's chunks that this node has created, of a zone that claims nothing more. */
 static void bounds_set(struct sh_own_zone *zone, struct sh_zone *wish)
 {
     struct sh_zone_claim claim;
@@ -375,7 +383,8 @@ static struct sh_zone wish_of(struct sh_own_zone *zone)
                 wish.backups[wish.count++] = record->backups[i];
         }
     }
-    if (atomic_load(&zone->is_concluded) && !(record->flags & SH_ZONE_CONCLUDED)) {
+    /* Bounds are said once, so they wait for a chunk that was on its way there already. */
+    if (is_to_conclude(zone) && sh_zone_is_final(zone)) {
         wish.flags |= SH_ZONE_CONCLUDED;
         bounds_set(zone, &wish);
     }
@@ -432,8 +441,10 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
     if (zone->copy)
         return UINT64_MAX;
     /* Zones are looked at when a copy ends, and when there is another node: until then this one, of which there may be very many, costs nothing. */
-    if (!sh_copy_is_free(zone->backup) || (well && !sh_backup_has_other(zone)))
+    if (!sh_copy_is_free(zone->backup))
         return UINT64_MAX;
+    if (well && !sh_backup_has_other(zone))
+        return sh_zone_is_large(zone) ? now_ns + ROOM_NS : UINT64_MAX;
     struct sh_sink *sink = NULL;
     if (well < zone->record.wanted && sh_backup_choose(zone, well + 1, now_ns, chosen)) {
         /* Of the node's old replica, which goes when the new one begins, only the record says something now. */
@@ -528,6 +539,11 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
         const struct sh_zone as_it_is = *record; /* it names the backup already */
         record_set(zone, &as_it_is);
     }
+    if (is_to_conclude(zone))
+        due_ns = least(due_ns, now_ns + LOOK_NS);
+    /* A backup that has all of the copy, and not yet all that was acknowledged meanwhile, is to be recorded when it has. */
+    if (zone->copy && zone->copy->phase == SH_COPY_JOINS)
+        due_ns = least(due_ns, now_ns + FAILED_NS);
     return nodes_well(zone) < record->wanted ? least(due_ns, add_one(zone, now_ns)) : due_ns;
 }
 

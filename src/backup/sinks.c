@@ -125,8 +125,13 @@ void sh_zone_bare_look(struct sh_own_zone *zone)
     bool is_bare = true;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++)
         is_bare &= !(zone->sinks[i].counts && sh_sink_serves(&zone->sinks[i]));
-    if (atomic_exchange(&zone->is_bare, is_bare) && !is_bare)
-        sh_waits_room(zone->backup); /* writes that waited for a backup */
+    /* Said first, both when the zone becomes bare and when that ends: a writer that sees is_bare then goes by what holds. */
+    bool is_hopeful = !is_bare || sh_backup_is_hopeful(zone);
+    bool was_hopeful = atomic_exchange(&zone->is_hopeful, is_hopeful);
+    bool was_bare = atomic_exchange(&zone->is_bare, is_bare);
+    /* Writes that waited for a backup go on, or are refused. */
+    if (was_bare && (!is_bare || was_hopeful != is_hopeful))
+        sh_waits_room(zone->backup);
 }
 
 void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)

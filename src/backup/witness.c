@@ -70,7 +70,7 @@ static enum shoal_err zone_check(const struct sh_own_zone *zone, bool is_removal
     if (!atomic_load_explicit(&zone->is_bare, memory_order_relaxed) || !writer ||
         writer->own == SH_LEVEL_ASYNC)
         return SHOAL_OK;
-    return atomic_load(&zone->backup->is_hopeful) ? SHOAL_EAGAIN : SHOAL_ENOBACKUP;
+    return atomic_load(&zone->is_hopeful) ? SHOAL_EAGAIN : SHOAL_ENOBACKUP;
 }
 
 /* Returns what it was before. */

@@ -364,6 +364,15 @@ bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_cla
     return is_there;
 }
 
+bool sh_zone_is_final(struct sh_own_zone *zone)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    sh_lock_take(&zones->lock);
+    bool is_final = atomic_load(&zone->is_concluded) && !zone->claims_promised;
+    sh_lock_release(&zones->lock);
+    return is_final;
+}
+
 enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot, uint8_t only)
 {
     struct sh_own_zones *zones = &zone->backup->zones;

@@ -157,7 +157,9 @@ static enum shoal_err backup_create(const struct sh_logs_config *config, struct 
                                                     .has_copysets = options->copysets,
                                                     .scatter = (uint16_t)options->scatter_width,
                                                     .domains = SH_DOMAIN_ALL,
-                                                    .reserve_percent = DISK_RESERVE_PERCENT};
+                                                    .reserve_percent = DISK_RESERVE_PERCENT,
+                                                    .copies_max = (unsigned)options->copies_max,
+                                                    .copy_bytes_per_s = options->copy_bytes_per_s};
     return sh_backup_create(&backed, backup_out);
 }
 

@@ -125,7 +125,9 @@ static void own_metrics(struct sh_backup *backup, struct sh_log_table *table)
     metric(table, "own_backups_stalled", status.stalled);
     metric(table, "own_backups_given_up", status.given_up);
     metric(table, "own_copies", status.copies);
+    metric(table, "own_copies_max", status.copies_max);
     metric(table, "own_copies_done", status.copies_done);
+    metric(table, "own_copy_bytes_per_s", status.copy_bytes_per_s);
     metric(table, "own_copied_bytes", status.copied_bytes);
     metric(table, "own_messages", status.messages);
     metric(table, "own_message_bytes", status.message_bytes);
@@ -200,6 +202,8 @@ static void own_zone_rows(const struct sh_zone_state *zone, struct sh_log_table 
                                    at->why,
                                    at->is_recorded,
                                    at->is_stalled,
+                                   at->is_added,
+                                   at->copied_bytes,
                                    at->pending_bytes,
                                    at->acked[SH_LEVEL_REPLICATED],
                                    at->acked[SH_LEVEL_DURABLE]};
@@ -224,6 +228,8 @@ static void tell_own(const struct sh_logs_told *told, uint64_t cursor, struct sh
                                         "why",
                                         "recorded",
                                         "stalled",
+                                        "added",
+                                        "copied_bytes",
                                         "pending_bytes",
                                         "replicated",
                                         "durable"};
