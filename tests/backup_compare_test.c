@@ -303,6 +303,33 @@ static void owner_says_what_it_knows(void **state)
     owner_close(&owner);
 }
 
+/* The superpeers have given higher numbers than the owner knows of, to whomever: it goes on above them, and says nothing of those in between. */
+static void owner_says_nothing_of_a_gap(void **state)
+{
+    (void)state;
+    struct sh_zone_state zone;
+    uint64_t last = 0, next = 0;
+    open_and_write(4, 2);
+    for (uint64_t from = 0; sh_backup_zone_state(owner.backup, from, &zone); from = zone.number + 1)
+        last = zone.number;
+    const struct sh_zone strange = {.id = own_id(last + 3),
+                                    .owner = {FAKE_OWNER},
+                                    .life = 5,
+                                    .incarnation = 1,
+                                    .version = 1,
+                                    .wanted = 2};
+    fake_record_put(&owner.superpeer, &strange);
+    owner.chunks_most = 120;
+    write_for(1500 * FAKE_MS);
+    owner_pass(&owner, SECOND);
+    for (uint64_t from = 0; sh_backup_zone_state(owner.backup, from, &zone); from = zone.number + 1)
+        next = zone.number;
+    assert_true(next > last + 3);
+    for (uint64_t number = last + 1; number <= last + 3; number++)
+        assert_int_equal(word_of(0, own_id(number)), SH_REPLICATION_NEEDED);
+    owner_close(&owner);
+}
+
 /* While nobody knows what the record says, a node that it may name is needed. */
 static void owner_in_doubt_says_nothing(void **state)
 {
@@ -342,6 +369,7 @@ int main(void)
         cmocka_unit_test(removed_record_fences),
         cmocka_unit_test(stray_record_is_removed),
         cmocka_unit_test(owner_says_what_it_knows),
+        cmocka_unit_test(owner_says_nothing_of_a_gap),
         cmocka_unit_test(owner_in_doubt_says_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

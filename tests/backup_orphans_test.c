@@ -206,6 +206,8 @@ static void a_failed_owner_keeps_them(void **state)
         sh_keeper_view_changed(backups[i].keeper);
     owner_pass(&owner, ROUNDS); /* it still answers, as if it had not heard */
     assert_true(orphans_count() >= count && !orphans_dropped());
+    for (unsigned i = 0; i < owner.backups_count; i++)
+        sh_world_crash(owner.world, 2 + i);
     owner_close(&owner);
 }
 
