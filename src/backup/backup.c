@@ -544,6 +544,8 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
     }
     for (unsigned i = 0; i < SH_COPIES_MAX; i++)
         status_out->copies += backup->copies[i].zone != NULL;
+    status_out->damaged = atomic_load(&backup->damaged);
+    status_out->repaired = backup->repaired;
     status_out->given_up = backup->given_up;
     status_out->compared = backup->compare.done;
     status_out->records_lost = backup->records_lost;

@@ -83,6 +83,10 @@ void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid);
 /* What a log says while it steps: to be named in its config, with the backup as arg. */
 void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
 void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
+/* The zone of a node alone has damage in that slot of the log's file: all its chunks are written once more, to other zones, and it is dropped. */
+void sh_backup_damaged(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
+/* Whether a zone is, and is being repaired: until it is, a start would find the damage. Any thread. */
+bool sh_backup_is_damaged(const struct sh_backup *backup);
 /* For the log's config, too: what clients have acknowledged. `found`: a completion record that the log had at the start. */
 /* Whether changes go to the own log, which had what this node's life before had. */
 bool sh_backup_is_home(const struct sh_backup *backup);
@@ -268,6 +272,8 @@ struct sh_backup_status {
     enum shoal_err trouble;
     unsigned
         full; /* zones for whose next write the log of the own disk has no room, and can get none */
+    unsigned damaged;  /* zones that are, on the own disk, and are being repaired */
+    uint64_t repaired; /* zones that were damaged: their chunks were written once more */
     /* In a cluster: */
     unsigned under_replicated; /* zones with fewer backups than they are to have */
     unsigned bare;             /* of these, with none that takes writes */

@@ -133,6 +133,7 @@ struct sh_own_zone {
     /* The log of the own disk has no room for the zone's next write, nor can it get any: changes go to another zone, or are refused. */
     _Atomic bool is_full;
     /* The step's. */
+    bool is_damaged;             /* what the own disk has of it; it is repaired (repair.c) */
     uint64_t told_seen, told_ns; /* it has seen that many, first at that time */
     uint64_t grow_again_ns;      /* its log is not asked for more slots before */
     uint64_t evacuate_ns;        /* it is not evacuated before */
@@ -335,6 +336,7 @@ struct sh_backup {
     struct sh_record_op ops[SH_RECORD_OPS];
     struct sh_copy copies[SH_COPIES_MAX];
     uint64_t copy_bytes, copy_ns; /* that may be copied now; when that was counted last */
+    uint64_t copy_debt;           /* bytes that were copied beyond that */
     struct sh_own_zone *tend_at;  /* the next zone to be looked at; NULL: the first */
     uint64_t tend_left;           /* how many are */
     uint64_t tend_ns;             /* when all are looked at again */
@@ -348,9 +350,11 @@ struct sh_backup {
     uint64_t records_lost; /* that the superpeers had lost, or had an old copy of */
     /* Other nodes could keep replicas, or may be there soon. */
     _Atomic bool is_hopeful;
-    uint64_t stuck_ns;     /* when zones that are stuck are tried again */
-    unsigned full;         /* zones that are */
-    uint64_t full_told_ns; /* when that was logged last; 0: never */
+    uint64_t stuck_ns;        /* when zones that are stuck are tried again */
+    unsigned full;            /* zones that are */
+    _Atomic unsigned damaged; /* zones that are, on the own disk */
+    uint64_t repaired;        /* zones */
+    uint64_t full_told_ns;    /* when that was logged last; 0: never */
     uint64_t messages, message_bytes, copied_bytes, copies_done;
     uint64_t again_bytes, acks, ack_ns, ack_longest_ns;
 };
@@ -467,6 +471,8 @@ uint64_t sh_zone_sparse_bytes(const struct sh_backup *backup);
 /* A zone that is to be evacuated; NULL: there is none. The step's. */
 struct sh_own_zone *sh_zones_sparse_find(struct sh_backup *backup, uint64_t now_ns);
 void sh_evacuation_begin(struct sh_backup *backup, struct sh_own_zone *zone);
+/* Whether the zone can be emptied now; else the search is due again when its pause is over. */
+bool sh_evacuation_is_ready(struct sh_own_zone *zone, uint64_t now_ns);
 /* Goes on with it, MARKS to MOVES. */
 unsigned sh_evacuation_step(struct sh_backup *backup, uint64_t now_ns);
 /* Before the store goes. */
@@ -476,6 +482,15 @@ void sh_evacuation_mark(struct sh_own_zone *zone, uint64_t chunk);
 /* Whether a change of that chunk, which has `before` bytes, is to go to the open zone, as its own is evacuated and all that this has of the chunk is
  * durable. Any thread, which has the chunk. */
 bool sh_evacuation_moves(struct sh_own_zone *zone, uint64_t chunk, uint64_t before);
+
+/* --- Repairing zones that are damaged on the own disk (repair.c) -------------------------------- */
+
+/* A damaged zone that is to be evacuated; NULL: there is none now. None of them is the open zone any more, if there is another. The step's. */
+struct sh_own_zone *sh_zones_damaged_find(struct sh_backup *backup, uint64_t now_ns);
+/* The zone was dropped: if it was damaged, it is repaired. */
+void sh_zone_repaired(struct sh_own_zone *zone);
+
+/* --- Claims (zones.c) ---------------------------------------------------------------------------- */
 
 /* Records a claim once more, for one cursor. EAGAIN: there is no room now. ENONAME: there is no such claim; the others are behind it. */
 SHOAL_NODISCARD enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot,
@@ -610,6 +625,9 @@ bool sh_copy_is_free(const struct sh_backup *backup);
 void sh_copy_begin(struct sh_sink *sink);
 void sh_copy_cancel(struct sh_copy *copy);
 unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns);
+/* What copies and repairs may write: the time since it was counted last gives more; a chunk, or a part of one, takes its bytes. */
+void sh_copy_budget_fill(struct sh_backup *backup, uint64_t now_ns);
+void sh_copy_budget_take(struct sh_backup *backup, uint64_t bytes);
 uint64_t sh_copies_due_ns(const struct sh_backup *backup);
 
 /* --- The witness (witness.c) ------------------------------------------------------------------- */

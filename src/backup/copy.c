@@ -58,11 +58,13 @@ static uint8_t only_of(const struct sh_copy *copy)
 
 /* --- Chunks ------------------------------------------------------------------------------------ */
 
-static void copied_count(struct sh_backup *backup, uint64_t bytes)
+void sh_copy_budget_take(struct sh_backup *backup, uint64_t bytes)
 {
     backup->copied_bytes += bytes;
     bytes += CHUNK_COST;
-    backup->copy_bytes -= bytes < backup->copy_bytes ? bytes : backup->copy_bytes;
+    uint64_t covered = bytes < backup->copy_bytes ? bytes : backup->copy_bytes;
+    backup->copy_bytes -= covered;
+    backup->copy_debt += bytes - covered;
 }
 
 /* A piece of a large chunk. EAGAIN: there is more of it; *has_room_out: and room for that, perhaps. */
@@ -78,7 +80,7 @@ static enum shoal_err large_step(struct sh_copy *copy, bool *has_room_out)
         copy->rewriting = NULL;
     *has_room_out = sh_backlog_pending(&copy->sink->cursor) != before;
     if (*has_room_out)
-        copied_count(backup, SH_STORE_STEP_BYTES);
+        sh_copy_budget_take(backup, SH_STORE_STEP_BYTES);
     return err;
 }
 
@@ -101,7 +103,7 @@ static enum shoal_err chunk_retell(struct sh_copy *copy, shoal_cid cid)
         return sh_store_rewriting_begin(store, &rewrite, &copy->rewriting);
     }
     if (!err)
-        copied_count(backup, size);
+        sh_copy_budget_take(backup, size);
     return err;
 }
 
@@ -193,7 +195,7 @@ static bool copy_one(struct sh_copy *copy)
     return false;
 }
 
-static void budget_fill(struct sh_backup *backup, uint64_t now_ns)
+void sh_copy_budget_fill(struct sh_backup *backup, uint64_t now_ns)
 {
     uint64_t rate = backup->config.cluster.copy_bytes_per_s;
     if (!rate)
@@ -206,13 +208,16 @@ static void budget_fill(struct sh_backup *backup, uint64_t now_ns)
     if (!more)
         return; /* it is counted later, with more */
     backup->copy_ns = now_ns;
+    uint64_t paid = more < backup->copy_debt ? more : backup->copy_debt;
+    backup->copy_debt -= paid;
+    more -= paid;
     backup->copy_bytes = backup->copy_bytes + more < most ? backup->copy_bytes + more : most;
 }
 
 unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns)
 {
     unsigned work = 0;
-    budget_fill(backup, now_ns);
+    sh_copy_budget_fill(backup, now_ns);
     for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
         struct sh_copy *copy = &backup->copies[i];
         unsigned done = 0;

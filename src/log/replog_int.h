@@ -119,9 +119,13 @@ struct sh_replog_zone {
     uint16_t life; /* as spans say */
     uint64_t life_first;
     uint32_t incarnation;
-    uint32_t incarnation_seen;    /* the highest that the file has of it */
-    bool is_dropping;             /* nothing more of it is written, but that it is dropped */
-    bool is_dropped;              /* the log has nothing of it; only incarnation_seen counts */
+    uint32_t incarnation_seen; /* the highest that the file has of it */
+    bool is_dropping;          /* nothing more of it is written, but that it is dropped */
+    /* The log has nothing of it; only incarnation_seen counts, until the primary log's lap fence_lap. is_fenced: it is in the log's list of
+     * such zones, perhaps since it was dropped an earlier time (is_fenced_again). */
+    bool is_dropped, is_fenced, is_fenced_again;
+    uint32_t fence_lap;
+    struct sh_replog_zone *next_fenced;
     struct sh_replog_lives lives; /* that are known, this one too */
     uint64_t end;                 /* of a loaded one: the number before which all is there */
     bool is_damaged;              /* something that was on the disk can't be read */
@@ -148,6 +152,7 @@ struct sh_replog_zone {
     uint16_t epoch_seen; /* the highest epoch there */
     struct sh_log_slot_list slots;
     uint32_t slots_max;
+    uint32_t slots_sound;                    /* slots_max when damage was found */
     struct sh_replog_batch *filling;         /* NULL: nothing since the last one was full */
     struct sh_replog_batch *oldest, *newest; /* on their way to slots, until they are durable */
     struct sh_replog_batch *oldest_unhanded; /* of these, until they are handed */
@@ -174,7 +179,7 @@ struct sh_replog_zone {
         keeps_passing; /* the cleaner has kept completion records, or marks of removals, which go when they are older */
     uint32_t
         twice_order; /* slots that were taken before that may have what another one has, of a cleaning that failed */
-    uint64_t clean_again_ns; /* not before */
+    uint64_t clean_again_ns; /* the cleaning was put off, until then; 0: it was not */
     /* The end of an epoch. */
     bool is_ending;                         /* its versions are encoded; nothing is appended */
     size_t ending_piece;                    /* of the table */
@@ -265,12 +270,17 @@ struct sh_replog {
     uint32_t choices;                             /* of zones, so far */
     uint64_t appended_ns;                         /* when the last write came */
     struct sh_replog_clean *clean; /* of the zone that is being cleaned; NULL: none is */
+    uint64_t clean_again_ns; /* no cleaning that was put off is due before; 0: none was put off */
     struct sh_replog_clean_memory *clean_memory; /* NULL: no zone has been cleaned yet */
     uint8_t *zeros;                              /* a block */
     uint32_t lap_since[4]; /* seconds: when this lap of the primary log began, and those before */
     struct sh_replog_load *load;               /* of the zone that is being loaded; NULL: none is */
     struct sh_replog_drop *drops, **drops_end; /* of zones that are dropped, one after the other */
-    struct sh_replog_marks marks;              /* while the log is opened */
+    struct sh_replog_zone *fenced,
+        **fenced_end; /* zones that were dropped; with some that have been added again */
+    unsigned fenced_count;
+    unsigned batches_spare;       /* batches that were made for zones that are forgotten */
+    struct sh_replog_marks marks; /* while the log is opened */
     /* The primary log. */
     uint8_t *pack; /* SH_REPLOG_PACK_BYTES, aligned */
     struct sh_replog_packed *in_pack;
@@ -453,8 +463,13 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
 void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
                            const struct sh_replog_walk *walk);
 
-/* The same, at that offset of the file. */
-void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
+/* Where in the file the first part is that the walk over that slot could not read. */
+uint64_t sh_replog_broken_at(const struct sh_replog *log, uint32_t slot,
+                             const struct sh_replog_walk *walk);
+/* A slot is damaged, at that offset of the file, which the scrub or the cleaner has found while the log runs: the owner of the log is told, once for
+ * a slot, and the slot's zone, if it is known, is damaged. */
+void sh_replog_damage_tell(struct sh_replog *log, struct sh_replog_zone *zone, uint32_t slot,
+                           uint64_t offset);
 /* Whose slot it is. */
 struct sh_replog_zone *sh_replog_slot_zone(struct sh_replog *log, uint32_t slot);
 
@@ -532,6 +547,8 @@ bool sh_replog_marks_have(const struct sh_replog_marks *marks, uint64_t zone, ui
 /* Whether a mark lies in that block of the primary log which is needed, as the zone's slots have not all been given away yet. */
 bool sh_replog_drop_needs(const struct sh_replog *log, uint64_t block);
 unsigned sh_replog_drops_step(struct sh_replog *log);
+/* A lap of the primary log has begun: forgets zones that were dropped so long ago that no start finds their marks any more. */
+void sh_replog_fences_forget(struct sh_replog *log);
 /* No operation is in flight. */
 void sh_replog_drops_free(struct sh_replog *log);
 
@@ -579,6 +596,8 @@ static inline bool sh_replog_compaction_is_sent(const struct sh_replog_compactio
 
 /* Puts the zone on the list if it is time to clean it, and takes it off that if it is not. */
 void sh_replog_clean_if_full(struct sh_replog_zone *zone);
+/* The zone is not cleaned before so long has passed; then it is looked at again. */
+void sh_replog_clean_put_off(struct sh_replog_zone *zone, uint64_t pause_ns);
 /* Takes it off the list, if it is there. */
 void sh_replog_clean_leave(struct sh_replog_zone *zone);
 /* Whether it is on the list, and not just for when the log is idle, or being cleaned; or will be, and may have fewer slots then. */
@@ -751,5 +770,7 @@ void sh_replog_zone_settle(struct sh_replog_zone *zone);
 /* A zone that the log does not know yet, or one that it does. ENOMEM. */
 enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t owner,
                                    uint32_t incarnation, struct sh_replog_zone **zone_out);
+/* The log has nothing of it, and knows it no more. */
+void sh_replog_zone_forget(struct sh_replog_zone *zone);
 
 #endif

@@ -29,6 +29,7 @@ struct sh_replog_load {
     bool is_open;
     bool has_numbers;
     struct sh_replog_walk walk;
+    size_t spans_end; /* behind the last span that was read, behind the slot's head */
     bool is_damaged;
     size_t at;                       /* in a slot of versions */
     uint64_t flush_least;            /* there */

@@ -237,7 +237,9 @@ static void test_cleanings_fail(void **state)
     unsigned first = zone()->slots.count, fails = 0;
     for (unsigned i = 0; i < 60; i++) {
         fails += fail_cleaning();
-        rig_step(&rig, 2000 * RIG_MS); /* it is tried again behind the next write */
+        for (unsigned k = 0; k < 30; k++)
+            write_one(&seed, stamp++, true);
+        rig_step(&rig, 2000 * RIG_MS); /* it is tried again */
         write_until_cleaned(&seed, &stamp, true);
     }
     assert_true(fails > 30);

@@ -1,5 +1,6 @@
 /* A walk over the entries of a slot that was read: span by span, over what a crash has torn or what is damaged. */
 #include "base/assert.h"
+#include "base/log.h"
 #include "log/replog_int.h"
 
 void sh_replog_walk_begin(struct sh_replog_walk *walk, const struct sh_replog_lives *lives,
@@ -79,15 +80,7 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
     return SH_REPLOG_WALKED_SPAN;
 }
 
-void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
-                           const struct sh_replog_walk *walk)
-{
-    SH_ASSERT(walk->broken != SIZE_MAX);
-    sh_replog_damage_add(
-        zone, slot, sh_log_slot_at(&zone->log->head, slot) + SH_SLOT_HEAD_BYTES + walk->broken);
-}
-
-void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
+static void damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
 {
     struct sh_replog_damage *damage = &zone->damage;
     if (!damage->slots) {
@@ -95,6 +88,43 @@ void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t o
         damage->offset = offset;
     }
     damage->slots++;
+}
+
+uint64_t sh_replog_broken_at(const struct sh_replog *log, uint32_t slot,
+                             const struct sh_replog_walk *walk)
+{
+    SH_ASSERT(walk->broken != SIZE_MAX);
+    return sh_log_slot_at(&log->head, slot) + SH_SLOT_HEAD_BYTES + walk->broken;
+}
+
+void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
+                           const struct sh_replog_walk *walk)
+{
+    damage_add(zone, slot, sh_replog_broken_at(zone->log, slot, walk));
+}
+
+void sh_replog_damage_tell(struct sh_replog *log, struct sh_replog_zone *zone, uint32_t number,
+                           uint64_t offset)
+{
+    struct sh_log_slot *slot = &log->slots.slots[number];
+    if (zone) {
+        zone->slots_sound = zone->is_damaged ? zone->slots_sound : zone->slots_max;
+        zone->is_damaged = true;
+        sh_replog_clean_leave(zone);
+    }
+    if (slot->is_bad)
+        return;
+    slot->is_bad = true;
+    log->status.damaged++;
+    SH_ERROR("log",
+             "a zone is damaged, and will not be cleaned: it needs another replica, or to be "
+             "written once more",
+             SH_TEXT("file", log->config.name), SH_U64("zone", zone ? zone->id : 0),
+             SH_U64("slot", number), SH_U64("offset", offset));
+    if (zone)
+        damage_add(zone, number, offset);
+    if (log->config.damaged)
+        log->config.damaged(log->config.arg, zone, number, offset);
 }
 
 struct sh_replog_damage sh_replog_zone_damage(const struct sh_replog_zone *zone)

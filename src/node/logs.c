@@ -231,12 +231,14 @@ static void on_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence
         sh_backup_durable(logs->backup, zone, sequence);
 }
 
-/* The keeper reports the replica as lost, and its owner makes another one. */
+/* The keeper reports the replica as lost, and its owner makes another one. Of the peer's own zones the backup writes all chunks once more. */
 static void on_damaged(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
 {
     struct sh_logs *logs = arg;
     if (logs->keeper)
         sh_keeper_damaged(logs->keeper, zone);
+    if (zone && sh_logs_is_self(logs) && sh_replog_zone_id(zone) >> 48 == logs->nid.v)
+        sh_backup_damaged(logs->backup, zone, slot, offset);
     SH_ERROR("node", "a segment of the log is damaged: see `shoal log verify`",
              SH_U64("zone", zone ? sh_replog_zone_id(zone) : 0), SH_U64("segment", slot),
              SH_U64("offset", offset));
@@ -558,6 +560,11 @@ void sh_logs_sync_begin(struct sh_logs *logs)
 bool sh_logs_is_synced(struct sh_logs *logs)
 {
     return atomic_load(&logs->is_synced);
+}
+
+bool sh_logs_is_repaired(const struct sh_logs *logs)
+{
+    return !sh_backup_is_damaged(logs->backup);
 }
 
 struct sh_logs_told sh_logs_told(struct sh_logs *logs)

@@ -82,6 +82,8 @@ bool sh_logs_has_zones(const struct sh_logs *logs);
  * sh_logs_close. */
 void sh_logs_sync_begin(struct sh_logs *logs);
 bool sh_logs_is_synced(struct sh_logs *logs);
+/* Whether nothing of the peer's own zones is damaged in its own log, which the next start would refuse. Any thread. */
+bool sh_logs_is_repaired(const struct sh_logs *logs);
 
 /* The sources of an answer to LOG_TABLE, LOG_SCRUB and LOG_DUMP (logs_told.h): all NULL while the log is not open. logs may be NULL. */
 struct sh_logs_told sh_logs_told(struct sh_logs *logs);

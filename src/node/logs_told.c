@@ -120,6 +120,8 @@ static void own_metrics(struct sh_backup *backup, struct sh_log_table *table)
     metric(table, "own_zones_under_replicated", status.under_replicated);
     metric(table, "own_zones_bare", status.bare);
     metric(table, "own_zones_full", status.full);
+    metric(table, "own_zones_damaged", status.damaged);
+    metric(table, "own_zones_repaired", status.repaired);
     metric(table, "own_backups_stalled", status.stalled);
     metric(table, "own_backups_given_up", status.given_up);
     metric(table, "own_comparisons", status.compared);
@@ -366,7 +368,7 @@ static void refuse(struct sh_msg_in *in, const struct sh_logs_told *told, enum s
         text = told->log ? "the log has nothing of that zone"
                          : "the node has no log (option replicas)";
     else if (err == SHOAL_EBUSY)
-        text = "somebody reads a dump there: one at a time";
+        text = sh_logs_dump_busy(told->dump);
     else if (err == SHOAL_EFULL)
         text = "the zone has more chunks than a dump has memory for";
     else if (err == SHOAL_ECANCELED)
