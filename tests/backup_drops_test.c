@@ -260,7 +260,7 @@ static void open_one(enum scene scene)
 }
 
 /* Where the zone has gone, nothing is left of it. Backups are told once: one whose connection was lost, as by a long silence, finds out
- * when it asks the superpeers, which these fakes do not. */
+ * when it asks, which these fakes do not (backup_orphans_test). */
 static void end_check(enum fault fault)
 {
     struct sh_zone record;

@@ -57,9 +57,12 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
         sh_backup_destroy(backup);
         return err;
     }
-    if (config->cluster.msg)
+    if (config->cluster.msg) {
         sh_msg_handler_set(config->cluster.msg, SH_REPLICATION_ACKS, SH_MSG_INLINE,
                            sh_backup_on_acks, backup);
+        sh_msg_handler_set(config->cluster.msg, SH_REPLICATION_KEPT, SH_MSG_INLINE,
+                           sh_backup_on_kept, backup);
+    }
     *backup_out = backup;
     return SHOAL_OK;
 }
@@ -441,6 +444,7 @@ static unsigned cluster_step(struct sh_backup *backup, uint64_t now_ns)
 {
     unsigned work = sh_backup_peers_step(backup, now_ns);
     sh_stalls_step(backup, now_ns);
+    work += sh_compare_step(backup, now_ns);
     work += sh_records_step(backup, now_ns);
     return work + sh_copies_step(backup, now_ns);
 }
@@ -494,6 +498,7 @@ uint64_t sh_backup_due_ns(const struct sh_backup *backup)
     due_ns = sooner(due_ns, backup->tend_left ? 0 : backup->tend_ns);
     due_ns = sooner(due_ns, sh_copies_due_ns(backup));
     due_ns = sooner(due_ns, sh_stalls_due_ns(backup));
+    due_ns = sooner(due_ns, sh_compare_due_ns(backup));
     return sooner(due_ns, backup->peers.due_ns);
 }
 
@@ -541,6 +546,8 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
     status_out->damaged = atomic_load(&backup->damaged);
     status_out->repaired = backup->repaired;
     status_out->given_up = backup->given_up;
+    status_out->compared = backup->compare.done;
+    status_out->records_lost = backup->records_lost;
     status_out->messages = backup->messages;
     status_out->message_bytes = backup->message_bytes;
     status_out->copies_max = sh_copies_max(backup);

@@ -49,6 +49,7 @@ struct sh_backup_cluster {
     uint8_t reserve_percent;   /* of each disk, which no zone gets */
     unsigned copies_max;       /* zones that are copied to another backup at a time; 0: 2 */
     uint64_t copy_bytes_per_s; /* of all copies together; 0: 256 MiB */
+    uint64_t compare_ns;       /* between two comparisons of all records; 0: a minute */
 };
 
 struct sh_backup_config {
@@ -280,7 +281,9 @@ struct sh_backup_status {
     unsigned given_up; /* so far: backups that stood still, or were much slower than others */
     unsigned copies;   /* backups that are being added */
     unsigned copies_max;
-    uint64_t copy_bytes_per_s;        /* both as configured */
+    uint64_t copy_bytes_per_s; /* both as configured */
+    uint64_t compared,
+        records_lost; /* comparisons of all records; records that the superpeers had lost, or an old copy of */
     uint64_t messages, message_bytes; /* sent to backups */
     uint64_t copied_bytes, copies_done;
     uint64_t again_bytes; /* of message_bytes: of messages that begin with what was sent before */

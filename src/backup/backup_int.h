@@ -148,6 +148,10 @@ struct sh_own_zone {
     struct sh_copy *copy;    /* NULL: no backup is being added */
     bool is_removed;         /* the superpeers have removed its record */
     bool is_missing;         /* they have lost it: it is registered again */
+    bool
+        is_old; /* theirs is an old copy, of the version that is here: it is changed to what it should say */
+    uint32_t
+        compared; /* the list in which it was the same, or which began before the superpeers said it last */
 };
 
 /* A chunk whose last image a zone's log has though it is another zone's now, or is gone: until its removal there is durable. */
@@ -229,7 +233,7 @@ struct sh_sink_call {
 #define SH_SINK_CALLS 64u
 
 /* A question to the superpeers about a zone's record. */
-enum { SH_RECORD_NEW, SH_RECORD_CHANGE, SH_RECORD_REMOVE, SH_RECORD_AGAIN };
+enum { SH_RECORD_NEW, SH_RECORD_CHANGE, SH_RECORD_REMOVE, SH_RECORD_AGAIN, SH_RECORD_LOOK };
 struct sh_record_op {
     struct sh_zone_op op;
     struct sh_own_zone *zone;
@@ -238,6 +242,22 @@ struct sh_record_op {
     bool is_busy;
 };
 #define SH_RECORD_OPS 16u
+
+/* Comparing the superpeers' records with the zones (compare.c). */
+#define SH_STRAYS_MAX 16u
+struct sh_compare {
+    struct sh_zone_list list;
+    bool is_listing;
+    uint64_t due_ns; /* of the next list; 0: not set yet */
+    uint32_t round,
+        done; /* the last list that was begun, and that came to its end: zones that were not compared since are asked about */
+    /* Records of zones that this life has dropped. */
+    struct sh_zone strays[SH_STRAYS_MAX];
+    unsigned strays_count;
+    struct sh_zone_op op; /* that removes one of them */
+    bool is_removing;
+    uint64_t removed; /* its ID */
+};
 
 /* A zone's chunks on their way to a backup that is being added. */
 struct sh_copy {
@@ -326,7 +346,11 @@ struct sh_backup {
     struct sh_own_zone *watched; /* the zones whose backups owe something */
     uint64_t attended_ns;        /* time, as far as this node was there to see it */
     uint64_t attended_at_ns, watch_due_ns;
-    unsigned given_up;        /* backups that stood still, or were slow */
+    unsigned given_up; /* backups that stood still, or were slow */
+    struct sh_compare compare;
+    uint64_t
+        made_first; /* zones from that number on are this life's, as far as it has got; 0: none is */
+    uint64_t records_lost;    /* that the superpeers had lost, or had an old copy of */
     uint64_t stuck_ns;        /* when zones that are stuck are tried again */
     _Atomic unsigned damaged; /* zones that are, on the own disk */
     uint64_t repaired;        /* zones */
@@ -523,6 +547,8 @@ uint64_t sh_sink_wanted_durable(struct sh_sink *sink);
 /* Takes what backups have said as the zone's acknowledgements. */
 void sh_zone_settle(struct sh_own_zone *zone);
 void sh_backup_on_acks(void *arg, struct sh_msg_in *in);
+/* The zone, or the one that is being made; NULL: there is none of that ID. */
+struct sh_own_zone *sh_zone_by_id(struct sh_backup *backup, uint64_t id);
 /* Nothing is asked of backups any more. */
 void sh_sinks_end(struct sh_backup *backup);
 /* Sends what there is for a backup, as far as it goes now. EAGAIN: not all of it, though the backup would take it. */
@@ -562,6 +588,14 @@ unsigned sh_records_step(struct sh_backup *backup, uint64_t now_ns);
 /* The zone is to be dropped: its record, and then its replicas. EAGAIN: later. */
 SHOAL_NODISCARD enum shoal_err sh_record_remove(struct sh_own_zone *zone);
 void sh_backup_fail(struct sh_backup *backup, enum shoal_err err);
+
+/* --- Comparing records (compare.c), and what is said of replicas (needs.c) --------------------- */
+
+/* Whether this life has made a zone of that number: those from made_first on are its own without a gap. */
+bool sh_zone_was_made(const struct sh_backup *backup, uint64_t number);
+unsigned sh_compare_step(struct sh_backup *backup, uint64_t now_ns);
+uint64_t sh_compare_due_ns(const struct sh_backup *backup);
+void sh_backup_on_kept(void *arg, struct sh_msg_in *in);
 
 /* --- Other nodes (peers.c) --------------------------------------------------------------------- */
 

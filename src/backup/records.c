@@ -48,6 +48,8 @@ static bool record_ask(struct sh_own_zone *zone, int kind, const struct sh_zone 
         sh_zones_new(cluster->zones, cluster->life, asked, &op->op);
     else if (kind == SH_RECORD_CHANGE)
         sh_zones_change(cluster->zones, cluster->life, asked, &op->op);
+    else if (kind == SH_RECORD_LOOK)
+        sh_zones_get(cluster->zones, asked->id, &op->op);
     else
         sh_zones_remove(cluster->zones, cluster->life, asked->id, asked->version, &op->op);
     return true;
@@ -114,6 +116,8 @@ static void record_set(struct sh_own_zone *zone, const struct sh_zone *record)
     sh_backup_first_changed(zone->backup, &zone->record, record);
     zone->record = *record;
     zone->record.flags &= (uint8_t)~SH_ZONE_OLD;
+    zone->is_old = false;
+    zone->compared = zone->backup->compare.round;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         struct sh_sink *sink = &zone->sinks[i];
         if (sink->state == SH_SINK_NONE)
@@ -151,6 +155,7 @@ static void number_set(struct sh_own_zone *zone, uint64_t last)
         number++;
     sinks_drop(zone);
     zone->number = number;
+    zone->backup->made_first = 0; /* the numbers in between may be another life's */
 }
 
 static void new_answered(struct sh_own_zone *zone, enum shoal_err err,
@@ -183,17 +188,34 @@ static bool is_own(const struct sh_own_zone *zone, const struct sh_zone_answer *
            answer->zone.life == zone->backup->config.cluster.life;
 }
 
+/* The superpeers have an old copy of the record. What it says of backups and incarnation may have been changed since: so this owner goes by what it
+ * knows, and changes the copy to that, by the copy's version. */
+static void old_found(struct sh_own_zone *zone, const struct sh_zone *record)
+{
+    SH_WARN("backup", "the superpeers have an old copy of a zone's record: it is changed",
+            SH_U64("zone", zone->number));
+    zone->backup->records_lost++;
+    zone->record.version = record->version;
+    zone->is_old = true;
+    zone->op_again_ns = 0;
+}
+
+/* Takes the answer to a question that was to change a record, or only to look at it. */
 static void change_answered(struct sh_own_zone *zone, enum shoal_err err,
                             const struct sh_zone_answer *answer)
 {
     struct sh_backup *backup = zone->backup;
     bool is_other = answer->is_there && !is_own(zone, answer);
     bool is_missing = err == SHOAL_ENONAME && !answer->is_there;
+    bool is_old = answer->is_there && answer->zone.flags & SH_ZONE_OLD;
     if (is_missing && answer->is_doubtful) {
         SH_WARN("backup", "the superpeers have lost a zone's record: it is registered again",
                 SH_U64("zone", zone->number));
+        backup->records_lost++;
         zone->is_missing = true;
         zone->op_again_ns = 0;
+    } else if (is_old && (!err || err == SHOAL_EDIFFERS)) {
+        old_found(zone, &answer->zone);
     } else if (is_missing) {
         /* Only owners remove records: another life has taken the zone over, and has removed it since. */
         sh_backup_fail(backup, SHOAL_EFENCED);
@@ -219,7 +241,10 @@ static void again_answered(struct sh_own_zone *zone, enum shoal_err err,
     if (answer->is_there && is_own(zone, answer)) {
         zone->is_missing = false;
         zone->op_again_ns = 0;
-        record_set(zone, &answer->zone);
+        if (answer->zone.flags & SH_ZONE_OLD)
+            old_found(zone, &answer->zone); /* an old copy has come meanwhile */
+        else
+            record_set(zone, &answer->zone);
     } else if (answer->is_there || err == SHOAL_ECANCELED) {
         sh_backup_fail(backup, SHOAL_EFENCED); /* as if the record had been changed, or removed */
     } else {
@@ -228,6 +253,21 @@ static void again_answered(struct sh_own_zone *zone, enum shoal_err err,
             SH_WARN("backup", "the superpeers do not register a zone again",
                     SH_U64("zone", zone->number), SH_ERR(err));
     }
+}
+
+/* Takes the record of a zone that the last list did not have as it is here. Nothing was to be changed, so an answer that is lost leaves no doubt:
+ * the next list says whether there is still a question. */
+static void look_answered(struct sh_own_zone *zone, enum shoal_err err,
+                          const struct sh_zone_answer *answer)
+{
+    const struct sh_zone *record = &zone->record;
+    bool is_same = answer && answer->is_there && answer->zone.version == record->version &&
+                   answer->zone.incarnation == record->incarnation &&
+                   sh_zone_is_same(&answer->zone, record) && !(answer->zone.flags & SH_ZONE_OLD);
+    zone->compared = zone->backup->compare.round;
+    zone->op_again_ns = 0;
+    if (answer && !is_same)
+        change_answered(zone, err, answer);
 }
 
 static void on_answer(struct sh_zone_op *op, enum shoal_err err,
@@ -241,6 +281,11 @@ static void on_answer(struct sh_zone_op *op, enum shoal_err err,
     zone->op_again_ns = backup->now_ns + AGAIN_NS;
     if (err == SHOAL_ESTOPPED)
         return;
+    if (asked->kind == SH_RECORD_LOOK) {
+        look_answered(zone, err, answer);
+        sh_zones_tend(backup);
+        return;
+    }
     zone->is_doubtful = !answer;
     if (err == SHOAL_EFENCED) {
         /* The superpeers do not see this life as up: it serves nobody then, and nothing is acknowledged. It may return, or
@@ -525,12 +570,17 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
     }
     if (zone->is_missing)
         return least(due_ns, again_ask(zone, now_ns));
+    if (zone->compared < zone->backup->compare.done && !zone->is_doubtful && !zone->is_old) {
+        if (!record_ask(zone, SH_RECORD_LOOK, record))
+            due_ns = least(due_ns, now_ns + FAILED_NS);
+        return due_ns;
+    }
     if (!zone->is_doubtful) {
         strangers_drop(zone);
         surplus_drop(zone);
     }
     const struct sh_zone wish = wish_of(zone);
-    if (zone->is_doubtful || !sh_zone_is_same(&wish, record)) {
+    if (zone->is_doubtful || zone->is_old || !sh_zone_is_same(&wish, record)) {
         if (!record_ask(zone, SH_RECORD_CHANGE, &wish))
             due_ns = least(due_ns, now_ns + FAILED_NS);
         return due_ns;
@@ -586,6 +636,8 @@ static unsigned make_step(struct sh_backup *backup, uint64_t now_ns)
         return 0;
     }
     sh_zone_enter(zone);
+    if (!backup->made_first)
+        backup->made_first = zone->number;
     /* Now and then it looks whether any are empty: who empties the open zone does not say so. */
     atomic_store(&zones->has_empty, true);
     backup->making = NULL;

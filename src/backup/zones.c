@@ -70,7 +70,7 @@ static void zone_again(struct sh_own_zone *zone, uint64_t number)
     zone->number = number;
     zone->before = sh_backlog_next(&zone->backlog);
     zone->record = (struct sh_zone){0};
-    zone->is_removed = zone->is_missing = false;
+    zone->is_removed = zone->is_missing = zone->is_old = false;
     zone->evacuate_ns = 0;
     atomic_store(&zone->is_concluded, false);
     atomic_store(&zone->is_evacuated, false);

@@ -239,6 +239,16 @@ static void metrics_print(const struct info *info, const struct sh_log_table *ta
             sh_log_table_value(table, 0, "kept_zones"),
             sh_log_table_value(table, 0, "kept_zones_open"),
             sh_log_table_value(table, 0, "kept_entries"), size_of(table, "kept_bytes", a));
+    uint64_t orphans = sh_log_table_value(table, 0, "kept_orphans_dropped");
+    if (orphans)
+        fprintf(out, "%" PRIu64 " replicas were dropped since the start, as nobody needed them.\n",
+                orphans);
+    uint64_t lost = sh_log_table_value(table, 0, "own_records_lost");
+    if (lost)
+        fprintf(out,
+                "%" PRIu64 " records of own zones were missing or old at the superpeers since the "
+                "start: they were registered again.\n",
+                lost);
 }
 
 static void show_metrics(void *arg, const struct sh_log_table *table, uint32_t row)

@@ -27,7 +27,8 @@
 struct sh_logs {
     struct sh_logs_config config;
     struct sh_backup *backup;
-    struct sh_zones *zones; /* NULL: the chunks are in the own log */
+    struct sh_zones *zones; /* NULL: it asks nothing about zones */
+    bool is_self;           /* the chunks are in the own log */
     struct sh_keeper *keeper;
     struct sh_replog *log; /* NULL: it is not open yet */
     struct sh_completion *completed;
@@ -54,7 +55,12 @@ enum sh_level sh_logs_level(const struct sh_options *options)
 
 bool sh_logs_is_self(const struct sh_logs *logs)
 {
-    return !logs->zones;
+    return logs->is_self;
+}
+
+bool sh_logs_has_zones(const struct sh_logs *logs)
+{
+    return logs->zones;
 }
 
 /* --- Making it --------------------------------------------------------------------------------- */
@@ -115,6 +121,12 @@ static void keeper_wake(void *arg)
     logs->config.wake(logs->config.arg);
 }
 
+static void record_get(void *arg, uint64_t zone, struct sh_zone_op *op)
+{
+    struct sh_logs *logs = arg;
+    sh_zones_get(logs->zones, zone, op);
+}
+
 static enum shoal_err keeper_create(struct sh_logs *logs)
 {
     const struct sh_logs_config *config = &logs->config;
@@ -125,6 +137,7 @@ static enum shoal_err keeper_create(struct sh_logs *logs)
                                           .zones_max = KEPT_ZONES_MAX,
                                           .credit_bytes = CREDIT_BYTES,
                                           .life_of = life_of,
+                                          .record_get = record_get,
                                           .wake = keeper_wake,
                                           .arg = logs};
     return sh_keeper_create(&kept, &logs->keeper);
@@ -178,12 +191,13 @@ enum shoal_err sh_logs_create(const struct sh_logs_config *config, struct sh_bac
         return SHOAL_ENOMEM;
     logs->config = *config;
     *logs_out = logs;
-    if (strcmp(config->options->replicas_at, "peers") == 0)
+    logs->is_self = strcmp(config->options->replicas_at, "peers") != 0;
+    if (!logs->is_self || config->options->keeps_replicas)
         err = zones_create(logs);
     if (!err && config->options->keeps_replicas)
         err = keeper_create(logs);
     if (!err)
-        err = backup_create(config, logs->zones, backup_out);
+        err = backup_create(config, logs->is_self ? NULL : logs->zones, backup_out);
     logs->backup = *backup_out;
     return err;
 }
@@ -193,7 +207,8 @@ void sh_logs_leave(struct sh_logs *logs)
     if (!logs)
         return;
     sh_zones_destroy(logs->zones);
-    if (logs->zones && logs->backup)
+    logs->zones = NULL;
+    if (!logs->is_self && logs->backup)
         sh_backup_leave(logs->backup);
     sh_keeper_destroy(logs->keeper);
     logs->keeper = NULL;

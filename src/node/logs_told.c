@@ -124,6 +124,8 @@ static void own_metrics(struct sh_backup *backup, struct sh_log_table *table)
     metric(table, "own_zones_repaired", status.repaired);
     metric(table, "own_backups_stalled", status.stalled);
     metric(table, "own_backups_given_up", status.given_up);
+    metric(table, "own_comparisons", status.compared);
+    metric(table, "own_records_lost", status.records_lost);
     metric(table, "own_copies", status.copies);
     metric(table, "own_copies_max", status.copies_max);
     metric(table, "own_copies_done", status.copies_done);
@@ -162,6 +164,8 @@ static void kept_metrics(const struct sh_keeper *keeper, struct sh_log_table *ta
     metric(table, "kept_ack_messages", status.ack_messages);
     metric(table, "kept_streams_full", status.full);
     metric(table, "kept_streams_lost", status.lost);
+    metric(table, "kept_replicas_asked_about", status.asked);
+    metric(table, "kept_orphans_dropped", status.orphans);
 }
 
 static void tell_metrics(const struct sh_logs_told *told, struct sh_log_table *table)
