@@ -428,6 +428,8 @@ SHOAL_NODISCARD enum shoal_err sh_zone_claimed(struct sh_own_zone *zone,
 SHOAL_NODISCARD enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk,
                                               uint64_t before, uint64_t after,
                                               struct sh_zone_place *place_out);
+/* The large chunk that is on its way under that ID; NULL: none. The caller has the zones' lock. */
+struct sh_large *sh_zones_large(const struct sh_own_zones *zones, uint64_t chunk);
 /* Records the image of a chunk that moves to another zone, with the claim. Room for both was taken. is_new: the zone that it moves from has
  * no image of it. */
 uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh_zone_place *place,

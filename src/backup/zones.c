@@ -475,10 +475,19 @@ bool sh_zone_gate_look(struct sh_own_zone *zone)
 
 /* --- Moves ------------------------------------------------------------------------------------- */
 
+struct sh_large *sh_zones_large(const struct sh_own_zones *zones, uint64_t chunk)
+{
+    sh_lock_assert_held(&zones->lock);
+    struct sh_large *large = zones->larges;
+    while (large && large->chunk != chunk)
+        large = large->next;
+    return large;
+}
+
 /* A chunk of this zone has outgrown it, or the zone is evacuated: it moves to the open one with this change. is_durable: all that this zone has of it
- * is. */
-static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after, bool is_new,
-                                 bool is_durable, struct sh_zone_place *place)
+ * is. EAGAIN also while a large image of it is on its way to this zone, where nobody would look for that image afterwards. */
+static enum shoal_err move_begin(struct sh_backup *backup, uint64_t chunk, uint64_t after,
+                                 bool is_new, bool is_durable, struct sh_zone_place *place)
 {
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *to;
@@ -487,7 +496,7 @@ static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after, bool 
     /* Of one that is closed nothing moves away any more: it is about to be forgotten. */
     bool is_closed = place->zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES;
     enum shoal_err err = SHOAL_EAGAIN;
-    if (sh_zone_is(place) && !is_closed)
+    if (sh_zone_is(place) && !is_closed && !sh_zones_large(zones, chunk))
         err = open_zone(backup, after, is_new, &to);
     if (!err && to != place->zone)
         err = sh_ranges_count(zones->map) < MOVES_RANGES_MAX ? claims_grow(to) : SHOAL_ELIMIT;
@@ -534,7 +543,7 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
         return err;
     /* Where there is no room for it elsewhere, it stays. */
     if (after && sh_evacuation_moves(zone, chunk, before) &&
-        !move_begin(backup, after, after > before, true, place_out))
+        !move_begin(backup, chunk, after, after > before, true, place_out))
         return SHOAL_OK;
     if (after <= before && !(after && is_full(zone)))
         return SHOAL_OK;
@@ -545,7 +554,7 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
     /* A chunk that is all of its zone stays there, whatever its size: the zone's log grows with it. */
     if (!is_full(zone) && (live - before + after <= limit || live <= before))
         return SHOAL_OK;
-    return move_begin(backup, after, true, false, place_out);
+    return move_begin(backup, chunk, after, true, false, place_out);
 }
 
 void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place)
