@@ -1,4 +1,4 @@
-/* What superpeers know of zones that are concluded: that they are, and the first and last of the owner's own IDs in them, which are those of the zone's claims. They
+/* Superpeers know of zones that are concluded that they are, and the first and last of the owner's own IDs in them, which are those of the zone's claims. They
  * are told once for each zone, whatever is removed and made again. */
 #include "tests/backup_cases_int.h"
 #include "tests/seed_int.h"
@@ -121,7 +121,7 @@ static bool is_there(shoal_cid cid)
     return sh_store_size(owner.store, cid, &size) == SHOAL_OK;
 }
 
-/* Zones are runs of IDs, one behind the other, and each costs two updates. What is removed and made again changes no record. */
+/* Zones are runs of IDs, one behind the other, and each costs two updates. Chunks that are removed and made again change no record. */
 static void fresh_zones_follow_each_other(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void fresh_zones_follow_each_other(void **state)
     while (sh_metadata_zone_next(owner.superpeer.metadata, shard(), record.id, &record)) {
         if (!(record.flags & SH_ZONE_CONCLUDED))
             continue;
-        /* What is left of the last zone's last claim goes to this one, and is within the bounds of both. */
+        /* The rest of the last zone's last claim goes to this one, and is within the bounds of both. */
         assert_true(record.first.v > first || !first);
         assert_in_range(record.first.v, first ? next - CLAIM_IDS + 1 : next, next);
         assert_int_equal((record.last.v + 1) % CLAIM_IDS, 0);

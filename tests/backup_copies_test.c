@@ -109,7 +109,7 @@ static void so_many_zones_are_copied_at_a_time(void **state)
     most_copies(3, 3);
 }
 
-/* What is shown of a copy: it begins with nothing, and ends with all of the zone. */
+/* A copy is shown to begin with nothing, and to end with all of the zone. */
 static void a_copy_shows_how_far_it_is(void **state)
 {
     (void)state;

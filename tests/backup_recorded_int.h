@@ -1,4 +1,4 @@
-/* What the node of backup_recorded_test.c does, and the model of its chunks: of each the states that it has had, with the places of the record
+/* The node of backup_recorded_test.c makes changes, and a model keeps its chunks: of each the states that it has had, with the places of the record
  * where it got them, and where they were acknowledged. */
 #ifndef TESTS_BACKUP_RECORDED_INT_H
 #define TESTS_BACKUP_RECORDED_INT_H
@@ -26,7 +26,7 @@
 #define NEVER RECORDER_NEVER
 #define UNKNOWN UINT32_MAX
 
-/* What a chunk was from one place of the record on. */
+/* A chunk was in this state from one place of the record on. */
 struct state {
     uint64_t hash;
     size_t made;             /* the place */
@@ -221,7 +221,7 @@ static void op_wait(struct op *op)
         on_acked(op, SHOAL_OK);
 }
 
-/* It was done, or there was no room for now. */
+/* The change was made, or refused as there was no room. */
 static bool was_done(enum shoal_err err)
 {
     all.refused += err == SHOAL_EAGAIN;

@@ -30,7 +30,7 @@ struct edition {
     size_t count;
 };
 
-/* What the owner knew from a place of the record on, by numbers of writes. */
+/* The owner knew this from a place of the record on, by numbers of writes. */
 struct fact {
     size_t place;
     unsigned edition;
@@ -334,7 +334,7 @@ static struct content *content_of(struct contents *contents, uint64_t chunk)
     return chunk >> 48 ? &contents->own[local] : &contents->notes[local];
 }
 
-/* What a replica has that has taken an edition's writes before `end`. */
+/* A replica that has taken an edition's writes before `end` has this. */
 static void contents_expect(const struct edition *edition, uint64_t end, struct contents *out)
 {
     const struct sh_replication_entry *with = NULL;
@@ -418,7 +418,7 @@ static void cut_fail(const struct cut *cut, const char *why, unsigned zone, uint
              (unsigned long long)about);
 }
 
-/* What a zone's replica may be at a place: an edition from the first to the last, no further than was sent of each, and at least what was durable. */
+/* A zone's replica may be one of these at a place: an edition from the first to the last, no further than was sent of each, and at least what was durable. */
 struct bounds {
     unsigned first, last;
     uint64_t least, most[EDITIONS];

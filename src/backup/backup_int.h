@@ -638,7 +638,7 @@ bool sh_copy_is_free(const struct sh_backup *backup);
 void sh_copy_begin(struct sh_sink *sink);
 void sh_copy_cancel(struct sh_copy *copy);
 unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns);
-/* What copies and repairs may write: the time since it was counted last gives more; a chunk, or a part of one, takes its bytes. */
+/* Copies and repairs may write so many bytes: the time since they were counted last gives more; a chunk, or a part of one, takes its own. */
 void sh_copy_budget_fill(struct sh_backup *backup, uint64_t now_ns);
 void sh_copy_budget_take(struct sh_backup *backup, uint64_t bytes);
 uint64_t sh_copies_due_ns(const struct sh_backup *backup);

@@ -64,7 +64,7 @@ struct rig {
     struct sh_zone_op *asked; /* for one; NULL: none is */
     uint64_t asked_zone;
     unsigned gets;
-    bool are_held;       /* questions about records are not answered for now */
+    bool are_held;       /* the superpeers answer no question about records */
     uint64_t orphans_ns; /* 0: orphans are not looked for */
     unsigned not_ours;   /* zones of which the log has told, and that are not the keeper's */
 };

@@ -19,7 +19,7 @@
  * (3) Nothing was opened or closed here since (1) was asked. The owner makes this node a backup again only by an OPEN that begins anew, which comes
  * here before any record names the node: so what (1) and (2) have said still holds when it is acted on.
  *
- * Then the replica goes as on CLOSE: all or nothing, also in a crash. What is in doubt is asked again in the next round. */
+ * Then the replica goes as on CLOSE: all or nothing, also in a crash. The keeper asks again in the next round where it is in doubt. */
 #include "backup/keeper_int.h"
 #include "base/assert.h"
 #include "base/hash.h"

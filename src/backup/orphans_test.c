@@ -188,7 +188,7 @@ static void test_owner_that_needs_it_keeps_it(void **state)
     assert_true(words.asked >= 2 && !rig.gets);
 }
 
-/* What the owner does not say clearly counts for nothing. */
+/* An answer of the owner that is not clear counts for nothing. */
 static void test_malformed_word_keeps_it(void **state)
 {
     (void)state;

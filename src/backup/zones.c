@@ -422,7 +422,7 @@ static bool is_settled(const struct sh_own_zone *from, uint64_t end)
     return atomic_load(&from->acked[SH_LEVEL_DURABLE]) >= end || is_full(from);
 }
 
-/* Whatever the gate waits for was recorded before the gate was: so no two zones wait for each other. */
+/* A gate waits only for entries that were recorded before it: so no two zones wait for each other. */
 static enum shoal_err gate_begin(struct sh_own_zone *from, struct sh_own_zone *to, bool *has_out)
 {
     struct sh_own_zones *zones = &from->backup->zones;

@@ -1,4 +1,4 @@
-/* What it costs to know which zone a chunk is of, counted over a million chunks: each zone is one range of the map and one claim, and a zone's stream has a
+/* A node knows which zone a chunk is of at a cost that is counted here over a million chunks: each zone is one range of the map and one claim, and a zone's stream has a
  * claim for each 1024 fresh IDs; IDs that are removed, made again, or that move away and come back, cost nothing. */
 #include <setjmp.h>
 #include <stdarg.h>

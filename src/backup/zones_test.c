@@ -201,7 +201,7 @@ static void add_numbered(shoal_cid cid, uint64_t number)
     assert_int_equal(sh_backup_rewrite(backup, &write, &rewrite), SHOAL_OK);
 }
 
-/* What a chunk is in the zone that it moves to, no backup gets before the records of requests in its former zone are durable; nor what is behind
+/* No backup gets a chunk's image in the zone that it moves to before the records of requests in its former zone are durable; nor what is behind
  * that, but what was before it. */
 static void test_moves_behind_records(void **state)
 {

@@ -341,7 +341,7 @@ static void calls_await(struct shoal *store)
     }
 }
 
-/* What is damaged in the log is written once more while there are the chunks: an open would refuse it. */
+/* The store writes chunks whose zone is damaged in the log once more, while it has them: an open would refuse the log. */
 static void repairs_await(struct shoal *store)
 {
     uint64_t end_ns = sh_now(&store->env.clock) + REPAIRS_NS;

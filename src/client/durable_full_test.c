@@ -258,7 +258,7 @@ static long damage(void)
     return at;
 }
 
-/* What says whose the segment is, and in which use. */
+/* The head of a segment says whose it is, and in which use. */
 static void damage_head(long at, uint8_t head_out[64])
 {
     FILE *file = damage_file();
@@ -277,7 +277,7 @@ static void damage_check(shoal *store, const shoal_cid *cids)
     }
 }
 
-/* What goes bad in the log while the store is open is found, and its chunks are written once more; it is as if nothing had been. */
+/* A store finds bytes that go bad in its log while it is open, and writes their chunks once more; it is as if nothing had been. */
 static void test_repaired(void **state)
 {
     (void)state;

@@ -294,7 +294,7 @@ static void own_json(struct info *info, const struct sh_log_table *table, uint32
     sh_json_append(info->backups, backup);
 }
 
-/* What a backup does; of one that the zone is copied to, how much of that it has been told. */
+/* The state of a backup; of one that the zone is copied to, how much of that it has been told. */
 static const char *own_state_format(const struct sh_log_table *table, uint32_t row,
                                     char text_out[STATE_TEXT_MAX])
 {

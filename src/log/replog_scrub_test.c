@@ -452,7 +452,7 @@ static void test_asked_slowly(void **state)
     assert_int_equal(told.times, 1);
 }
 
-/* What an earlier process wrote last to a slot may be torn, until a load has read it: then it is damage if that can't be read any more. */
+/* A crash may have torn the last write of an earlier process to a slot, until a load has read it: from then on it is damage if it can't be read. */
 static void test_damage_since_a_load(void **state)
 {
     (void)state;

@@ -524,7 +524,7 @@ static enum shoal_err open_chunks(struct sh_node_run *node)
     return err == SHOAL_OK ? open_locks(node) : err;
 }
 
-/* What a request before this life has done: one of this node's lives before, or another node. */
+/* The log told the result of a request that was run before this life: by an earlier one of this node, or by another node. */
 static void on_completed(void *arg, const struct sh_completion *completion)
 {
     const struct sh_node_run *node = arg;
