@@ -611,6 +611,24 @@ static void leftover_remove(struct sh_own_zones *zones, size_t i)
     zones->leftovers[i] = zones->leftovers[--zones->leftovers_count];
 }
 
+static bool is_durable(struct sh_own_zone *zone, uint64_t number)
+{
+    return atomic_load(&zone->acked[SH_LEVEL_DURABLE]) > number;
+}
+
+/* The chunk has left its zone, with that write to the other one. is_new: the chunk was removed there before, which counts as long as nobody knows
+ * whether that is durable. */
+static void left_add(struct sh_own_zones *zones, uint64_t chunk, const struct sh_zone_place *place,
+                     bool is_new, uint64_t number)
+{
+    struct sh_leftover leftover = {
+        .zone = place->from, .chunk = chunk, .moved_to = place->zone, .number = number};
+    if (is_new)
+        leftover.removal = sh_backlog_next(&place->from->backlog) - 1; /* or one before that */
+    if (!is_new || !is_durable(place->from, leftover.removal))
+        leftover_add(zones, &leftover);
+}
+
 uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh_zone_place *place,
                        bool is_new, const struct sh_backlog_entry *entry)
 {
@@ -620,8 +638,7 @@ uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh
     struct sh_backlog_entry claim = moved(backup, chunk, place, room);
     claim.with_next = true;
     uint64_t number = sh_backlog_record(&place->zone->backlog, &claim, entry);
-    if (!is_new)
-        leftover_add(zones, &(struct sh_leftover){place->from, chunk, place->zone, number, 0});
+    left_add(zones, chunk, place, is_new, number);
     sh_lock_release(&zones->lock);
     return number;
 }
@@ -635,19 +652,12 @@ uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *la
     claim.completion_size = large->with_claim.completion_size;
     memcpy(claim.completion, large->with_claim.completion, claim.completion_size);
     uint64_t number = sh_backlog_hold_end(&large->place.zone->backlog, &large->last, &claim);
-    if (!large->is_new)
-        leftover_add(zones, &(struct sh_leftover){large->place.from, large->chunk,
-                                                  large->place.zone, number, 0});
+    left_add(zones, large->chunk, &large->place, large->is_new, number);
     sh_lock_release(&zones->lock);
     return number;
 }
 
 /* --- Leftovers --------------------------------------------------------------------------------- */
-
-static bool is_durable(struct sh_own_zone *zone, uint64_t number)
-{
-    return atomic_load(&zone->acked[SH_LEVEL_DURABLE]) > number;
-}
 
 /* Whether the zone goes, with all that it has. */
 static bool is_closed(const struct sh_own_zone *zone)

@@ -263,7 +263,8 @@ static void test_moves_without_a_gate(void **state)
     atomic_store(&zones[0]->is_full, false);
 }
 
-/* A reused ID for which its zone has no room goes to the open one; its old zone has nothing of it to be removed. */
+/* A reused ID for which its zone has no room goes to the open one; its old zone has nothing of it to be removed. But while the first removal there is not
+ * durable, the open one may not go: the chunk that was there before would be back. */
 static void test_reused_elsewhere(void **state)
 {
     (void)state;
@@ -278,6 +279,10 @@ static void test_reused_elsewhere(void **state)
     assert_end(0);
     sh_zone_acked(zones[1], SH_LEVEL_DURABLE, 100);
     assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_true(sh_zone_is_leaving(zones[1]));
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, sh_backlog_next(&zones[0]->backlog));
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_false(sh_zone_is_leaving(zones[0]) || sh_zone_is_leaving(zones[1]));
 }
 
 /* While there is no next zone a full one refuses; when there can be none, it says so. */
