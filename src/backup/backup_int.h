@@ -442,6 +442,14 @@ void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *
 void sh_zone_told(struct sh_own_zone *zone, uint64_t number);
 /* Whether backups get all that the zone has: it has no gate, or may open it by now. Else what the gate waits for is hurried. The step's. */
 bool sh_zone_gate_look(struct sh_own_zone *zone);
+/* --- Leftovers (leftovers.c) ------------------------------------------------------------------- */
+
+/* Room for one leftover more than those that were promised room. ENOMEM. Like the next one it is called with the zones' lock. */
+SHOAL_NODISCARD enum shoal_err sh_leftovers_grow(struct sh_own_zones *zones);
+/* The chunk has left its zone, with that write to the other one; room was made. is_new: the chunk was removed there before, which counts as long as nobody
+ * knows whether that is durable. */
+void sh_leftover_begin(struct sh_own_zones *zones, uint64_t chunk,
+                       const struct sh_zone_place *place, bool is_new, uint64_t number);
 /* Records removals of leftovers whose time has come, and forgets those whose removal is durable; returns how many. */
 unsigned sh_zones_leftovers(struct sh_backup *backup);
 /* Whether the zone may not be dropped yet: of a chunk that it has, or had, its own image or one elsewhere would be the last one on the disk. The
@@ -454,6 +462,12 @@ void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uin
 
 /* --- Dropping empty zones (drops.c) ------------------------------------------------------------ */
 
+/* Whether the zone goes, with all that it has. The caller has the zones' lock. */
+static inline bool sh_zone_is_closed(const struct sh_own_zone *zone)
+{
+    const struct sh_zone_drop *drop = &zone->backup->zones.drop;
+    return zone == drop->zone && drop->phase > SH_DROP_CLOSES;
+}
 /* A chunk of that zone went, and its bytes: it may be empty now. Any thread. */
 void sh_zone_emptied(struct sh_own_zone *zone);
 /* The step's, as far as it gets now; returns how much that was. */

@@ -96,7 +96,7 @@ static bool is_told_more(struct sh_own_zone *zone)
 
 /* Whether the zone is empty, and nothing is on its way to change that, in any thread: room in its backlog, which a change of its chunks takes
  * first, or a move to it or from it. */
-static bool is_closed(struct sh_own_zones *zones, struct sh_own_zone *zone)
+static bool close_if_empty(struct sh_own_zones *zones, struct sh_own_zone *zone)
 {
     sh_lock_assert_held(&zones->lock);
     uint64_t durable = atomic_load(&zone->acked[SH_LEVEL_DURABLE]);
@@ -112,7 +112,7 @@ static unsigned close_step(struct sh_own_zones *zones)
 {
     struct sh_zone_drop *drop = &zones->drop;
     sh_lock_take(&zones->lock);
-    bool was_closed = is_closed(zones, drop->zone),
+    bool was_closed = close_if_empty(zones, drop->zone),
          is_over = !is_empty(zones, drop->zone) || is_told_more(drop->zone);
     if (was_closed) {
         drop->phase = SH_DROP_UNMAPS;

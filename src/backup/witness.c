@@ -341,6 +341,12 @@ static enum shoal_err tell(struct sh_backup *backup, uint64_t chunk,
         err = backlog_admit(&place, sh_backlog_bytes(true, 0) + entry.completion_size);
     if (err)
         return refused(err);
+    /* The chunk is not held: from here on nobody takes it out of the zone ahead of the record, but it may have left before. */
+    sh_evacuation_mark(place.zone, chunk);
+    if (sh_zones_find(backup, chunk) != place.zone) {
+        sh_backlog_cancel(&place.zone->backlog, sh_backlog_bytes(true, 0) + entry.completion_size);
+        return SHOAL_EAGAIN;
+    }
     atomic_fetch_add(&place.zone->told, 1);
     uint64_t number = sh_backlog_record(&place.zone->backlog, NULL, &entry);
     sh_zone_told(place.zone, number);
