@@ -273,12 +273,16 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     if (!err)
         err = sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);
     if (!err)
-        err = sh_replog_lives_add(&zone->lives, (uint16_t)(zone->epoch_seen + 1), config->first,
-                                  config->first);
-    if (!err)
         err = sh_versions_create(&versions, &zone->versions);
     if (err)
         return err;
+    err = sh_replog_lives_add(&zone->lives, (uint16_t)(zone->epoch_seen + 1), config->first,
+                              config->first);
+    if (err) {
+        sh_versions_destroy(zone->versions);
+        zone->versions = NULL;
+        return err;
+    }
     zone->config = *config;
     zone->rest_max = config->rest_max;
     zone->owner = config->owner;
