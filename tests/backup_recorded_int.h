@@ -76,6 +76,13 @@ struct run {
     unsigned levels;    /* writes are drawn from so many */
     unsigned sheds;     /* so many acts remove chunks, so that zones have few */
     uint64_t evacuated; /* chunks, in this life */
+    /* Chunks of creates that found no room for all of them, and took back what they had made. A cut in between leaves some, as of a create that was never
+     * answered. */
+    struct undone {
+        size_t place;
+        uint32_t size;
+    } * undone;
+    size_t undone_count, undone_room;
 };
 
 static struct {
@@ -274,8 +281,15 @@ static void create_some(struct run *run, struct op *op)
     for (size_t i = 0; i < count; i++)
         sizes[i] = size_drawn(run);
     const struct sh_store_wish wish = {.sizes = sizes, .count = count};
-    if (!was_done(sh_backup_new_as(run->node.backup, &op->write, &wish, cids, NULL)))
+    const size_t place = run->recorder->events_count;
+    if (!was_done(sh_backup_new_as(run->node.backup, &op->write, &wish, cids, NULL))) {
+        for (size_t i = 0; i < count; i++) {
+            run->undone = recorder_more(run->undone, run->undone_count, &run->undone_room,
+                                        sizeof *run->undone);
+            run->undone[run->undone_count++] = (struct undone){place, sizes[i]};
+        }
         return;
+    }
     memset(scratch, 0, sizeof scratch);
     for (size_t i = 0; i < count; i++)
         changed(op, (unsigned)shoal_cid_local(cids[i]), scratch, sizes[i]);

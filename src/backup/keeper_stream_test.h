@@ -303,8 +303,13 @@ STREAM void told(struct model *model, struct stream *stream)
     }
     size_t next = index_of(stream, ack.next, ack.part);
     size_t durable = index_of(stream, ack.durable, 0);
-    assert_true(next >= stream->taken && durable >= stream->durable && durable <= next);
-    assert_true(next <= stream->sent);
+    if (next < stream->taken || durable < stream->durable || durable > next || next > stream->sent)
+        fail_msg(
+            "zone %u, incarnation %u: taken before %zu, durable before %zu, sent before %zu; told "
+            "%zu (%llu, part %u), durable before %zu (%llu), state %u, again %d",
+            stream->zone, stream->incarnation, stream->taken, stream->durable, stream->sent, next,
+            (unsigned long long)ack.next, ack.part, durable, (unsigned long long)ack.durable,
+            ack.state, is_again);
     stream->may_skip |= next > stream->taken;
     stream->taken = next;
     stream->durable = durable;

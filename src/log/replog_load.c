@@ -152,7 +152,6 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
         break;
     case SH_REPLOG_WALKED_SPAN:
         load->spans_end = walk->scan.at;
-        sh_replog_learn_entry(load, NULL);
         if (load->has_numbers && load->phase == SH_REPLOG_LOADS)
             err = sh_replog_ranges_add(&load->ranges,
                                        &(struct sh_replog_range){walk->from, walk->to, span->life});

@@ -6,12 +6,6 @@
 
 /* --- A write of a former life that survived beyond a gap ----------------------------------------- */
 
-static bool holds_slots(const struct cut *cut, const struct sh_disk_op *op)
-{
-    (void)cut;
-    return op->kind == SH_DISK_WRITE && op->offset >= slots_at();
-}
-
 /* Appends chunks from 10 on, until a batch is on its way to a slot, which is held back. */
 static void fill_a_slot(const struct cut *cut)
 {

@@ -52,6 +52,21 @@ static bool span_next(struct sh_replog_walk *walk)
     return true;
 }
 
+/* The next entry of the span. One with the number of what follows counts with that: where a crash has torn what follows, it is not there either. */
+static enum sh_replog_got entry_next(struct sh_replog_walk *walk, struct sh_replog_entry *entry_out)
+{
+    enum sh_replog_got got = sh_replog_entry_get(&walk->entries, &walk->span.context, entry_out);
+    if (got != SH_REPLOG_ENTRY || !entry_out->is_with_next)
+        return got;
+    struct sh_reader ahead = walk->entries;
+    struct sh_replog_context context = walk->span.context;
+    struct sh_replog_entry next;
+    do
+        got = sh_replog_entry_get(&ahead, &context, &next);
+    while (got == SH_REPLOG_ENTRY && next.is_with_next);
+    return got;
+}
+
 enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
                                           struct sh_replog_entry *entry_out)
 {
@@ -60,7 +75,7 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
         return walk->is_in_span ? SH_REPLOG_WALKED_HEAD : SH_REPLOG_WALKED_END;
     }
     const struct sh_span *span = &walk->span;
-    enum sh_replog_got got = sh_replog_entry_get(&walk->entries, &walk->span.context, entry_out);
+    enum sh_replog_got got = entry_next(walk, entry_out);
     if (got == SH_REPLOG_ENTRY) {
         bool is_last = sh_replog_is_last(entry_out);
         uint64_t sequence = span->first + walk->seen;
