@@ -639,7 +639,7 @@ static void states_check(size_t count)
     struct sh_prng prng = sh_prng_make(run.seed ^ 1);
     size_t *places = recorder_places(run.recorder, count, &prng);
     replay = (struct replay){.recorder = run.recorder};
-    cut = (struct cut){.now_ns = UINT64_C(1) << 40, .rig.random = run.seed | 1};
+    cut = (struct cut){.now_ns = UINT64_C(1) << 40, .rig.random = sh_mix64(run.seed) | 1};
     cut.rig.logged = run.model.rig.logged;
     cut.rig.logged.disk = &cut.disk.base;
     cut.rig.logged.random.arg = &cut.rig;
