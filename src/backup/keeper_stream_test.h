@@ -145,18 +145,21 @@ STREAM uint8_t byte_of(uint32_t stamp, uint32_t at)
 
 /* --- Sending ----------------------------------------------------------------------------------- */
 
-/* The entry that has that place; `count` where it is the next one to be written. */
-STREAM size_t index_of(const struct stream *stream, uint64_t number, uint32_t part)
+/* The first entry from one on that has that place; `count` where it is the next one to be written. Behind pieces that were abandoned the places
+ * of their write are there once more. */
+STREAM size_t index_of(const struct stream *stream, uint64_t number, uint32_t part, size_t from)
 {
     size_t low = 0, high = stream->count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        const struct sent_entry *at = &stream->entries[middle];
-        if (at->number < number || (at->number == number && at->part < part))
+        if (stream->entries[middle].number < number)
             low = middle + 1;
         else
             high = middle;
     }
+    while (low < stream->count && stream->entries[low].number == number &&
+           (low < from || stream->entries[low].part != part))
+        low++;
     if (low < stream->count)
         assert_true(stream->entries[low].number == number && stream->entries[low].part == part);
     else
@@ -273,13 +276,13 @@ STREAM void opened(struct model *model, struct stream *stream)
     }
     struct sh_reader r = sh_reader_make(sh_bytes_make(answer->bytes, answer->size));
     assert_true(sh_replication_opened_get(&r, &got));
-    size_t next = index_of(stream, got.next, got.part);
+    size_t next = index_of(stream, got.next, got.part, stream->taken);
     assert_true(next >= stream->taken && next >= stream->durable && next >= stream->freed);
     assert_true(!stream->is_anew || next == 0);
     stream->is_open = true;
     stream->is_full = stream->is_anew = false;
     stream->cursor = stream->taken = next;
-    stream->durable = index_of(stream, got.durable, 0);
+    stream->durable = index_of(stream, got.durable, 0, 0);
     stream->may_skip = true;
 }
 
@@ -301,8 +304,8 @@ STREAM void told(struct model *model, struct stream *stream)
         stream->is_open = false;
         return;
     }
-    size_t next = index_of(stream, ack.next, ack.part);
-    size_t durable = index_of(stream, ack.durable, 0);
+    size_t next = index_of(stream, ack.next, ack.part, stream->taken);
+    size_t durable = index_of(stream, ack.durable, 0, 0);
     if (next < stream->taken || durable < stream->durable || durable > next || next > stream->sent)
         fail_msg(
             "zone %u, incarnation %u: taken before %zu, durable before %zu, sent before %zu; told "
@@ -408,7 +411,7 @@ STREAM bool streams_are_over(const struct model *model)
         const struct stream *stream = &model->streams[i];
         /* Pieces that were abandoned last are of no write. */
         if (!stream->is_open || stream->writes || stream->taken < stream->count ||
-            stream->durable < index_of(stream, stream->number, 0))
+            stream->durable < index_of(stream, stream->number, 0, 0))
             return false;
     }
     return true;
