@@ -116,7 +116,7 @@ struct sh_own_zone {
     uint64_t wanted[SH_LEVELS];   /* somebody waits for all before that */
     struct sh_zone_claim *claims; /* guarded by the zones' lock */
     size_t claims_count, claims_promised, claims_room;
-    /* The same lock: chunks that move away, and are here until they have; leftovers in it; leftovers elsewhere of what moved here. */
+    /* The same lock: chunks that move away, and are here until they have; leftovers in it; leftovers elsewhere of what it claims. */
     unsigned moves_away, left_here, left_behind;
     _Atomic bool is_dirty; /* in the list of zones that the step is to look at */
     struct sh_own_zone *next_dirty;
@@ -158,9 +158,9 @@ struct sh_own_zone {
 struct sh_leftover {
     struct sh_own_zone *zone;
     uint64_t chunk;
-    struct sh_own_zone
-        *moved_to; /* removed only when that number there is durable; NULL: at once */
-    uint64_t number;
+    /* Whose claim outweighs the image, so that this one may not go before the image has gone; NULL: the chunk is nobody's, or the zone's own. */
+    struct sh_own_zone *claimed_by;
+    uint64_t number;  /* removed only when that one is durable in claimed_by; 0: at once */
     uint64_t removal; /* number of the removal; 0: it is not recorded yet */
 };
 
@@ -453,7 +453,7 @@ void sh_leftover_begin(struct sh_own_zones *zones, uint64_t chunk,
 /* Records removals of leftovers whose time has come, and forgets those whose removal is durable; returns how many. */
 unsigned sh_zones_leftovers(struct sh_backup *backup);
 /* Whether the zone may not be dropped yet: of a chunk that it has, or had, its own image or one elsewhere would be the last one on the disk. The
- * caller has the zones' lock. */
+ * caller has the zones' lock. What the zone that is being dropped waits for is hurried. */
 bool sh_zone_is_leaving(const struct sh_own_zone *zone);
 /* The zone has an image of a chunk that is not its, or was undone, and there was no room to record its removal. */
 void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk);
@@ -560,6 +560,8 @@ void sh_zone_bare_look(struct sh_own_zone *zone);
 uint64_t sh_sink_tend(struct sh_sink *sink, uint64_t now_ns);
 /* The number before which somebody waits for it to have all durably. */
 uint64_t sh_sink_wanted_durable(struct sh_sink *sink);
+/* Its backups are to have all before that number on their disks, soon. The step's. */
+void sh_zone_hurry(struct sh_own_zone *zone, uint64_t end);
 /* Takes what backups have said as the zone's acknowledgements. */
 void sh_zone_settle(struct sh_own_zone *zone);
 void sh_backup_on_acks(void *arg, struct sh_msg_in *in);

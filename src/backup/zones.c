@@ -451,11 +451,7 @@ bool sh_zone_gate_look(struct sh_own_zone *zone)
         sh_waits_room(zone->backup); /* for those that found the gate in their way */
     if (!is_set || opens)
         return true;
-    struct sh_sink *home = sh_sink_home(gate.from);
-    if (home && home->needed < gate.end) {
-        home->needed = gate.end;
-        sh_zone_dirty(gate.from);
-    }
+    sh_zone_hurry(gate.from, gate.end);
     return false;
 }
 

@@ -408,11 +408,80 @@ static void test_closed(void **state)
     sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number);
     assert_int_equal(sh_zones_leftovers(backup), 0);
     assert_true(sh_zone_is_leaving(zones[0]));
+    assert_int_equal(sh_sink_home(zones[1])->needed, number + 1);
     sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number + 1);
     assert_int_equal(sh_zones_leftovers(backup), 1);
     assert_false(sh_zone_is_leaving(zones[0]));
     assert_end(0);
     backup->zones.drop.phase = SH_DROP_NONE;
+}
+
+static bool is_dirty(unsigned zone)
+{
+    bool was_dirty = atomic_exchange(&zones[zone]->is_dirty, false);
+    backup->dirty = NULL; /* the test is the step */
+    return was_dirty;
+}
+
+/* A zone that is to go waits for a removal in the zone that one of its chunks came from: what that waits for is on the disk soon, and each is asked for
+ * once. Where no zone waits, nothing is asked for. */
+static void test_closed_hurries(void **state)
+{
+    (void)state;
+    shoal_cid grows = make(100);
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    assert_int_equal(resize(grows, 200000), SHOAL_OK);
+    uint64_t number = sh_backlog_next(&zones[1]->backlog) - 1;
+    (void)is_dirty(0), (void)is_dirty(1);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_int_equal(sh_sink_home(zones[1])->needed, 0);
+    backup->zones.drop.zone = zones[1];
+    backup->zones.drop.phase = SH_DROP_LEAVES;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(sh_zones_leftovers(backup), 0);
+        assert_int_equal(sh_sink_home(zones[1])->needed, number + 1);
+        assert_int_equal(is_dirty(1), i == 0);
+    }
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number + 1);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_true(is_dirty(0)); /* it has the removal */
+    number = sh_backlog_next(&zones[0]->backlog) - 1;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(sh_zones_leftovers(backup), 0);
+        assert_int_equal(sh_sink_home(zones[0])->needed, number + 1);
+        assert_int_equal(is_dirty(0), i == 0);
+        assert_true(sh_zone_is_leaving(zones[1]));
+    }
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, number + 1);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_false(sh_zone_is_leaving(zones[1]));
+    backup->zones.drop.phase = SH_DROP_NONE;
+}
+
+/* A create was undone, and there was no room for the removal; then the ID is used again in another zone: that one stays until the removal is durable, or the
+ * image of the undone chunk would be the last one. */
+static void test_undone_and_made_elsewhere(void **state)
+{
+    (void)state;
+    shoal_cid small = make(10), other = make(10);
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    assert_int_equal(sh_store_remove(store, small), SHOAL_OK);
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, sh_backlog_next(&zones[0]->backlog));
+    leave(0, other.v);
+    leave(0, small.v);
+    assert_int_equal(make(150000).v, small.v);
+    assert_ptr_equal(sh_zones_find(backup, small.v), zones[1]);
+    assert_true(sh_zone_is_leaving(zones[0]) && sh_zone_is_leaving(zones[1]));
+    assert_int_equal(zones[1]->left_behind, 1);
+    assert_int_equal(sh_zones_leftovers(backup), 2);
+    assert_int_equal(backup->zones.at_once, 0);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_true(sh_zone_is_leaving(zones[1]));
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, sh_backlog_next(&zones[0]->backlog));
+    assert_int_equal(sh_zones_leftovers(backup), 2);
+    assert_false(sh_zone_is_leaving(zones[0]) || sh_zone_is_leaving(zones[1]));
 }
 
 /* A start finds an image that a later zone's claim outweighs: neither zone goes before its removal is durable, a third one does. */
@@ -676,6 +745,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cancelled, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left, setup, teardown),
         cmocka_unit_test_setup_teardown(test_closed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_closed_hurries, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_undone_and_made_elsewhere, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_given_up, setup, teardown),
