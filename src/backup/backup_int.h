@@ -103,11 +103,14 @@ struct sh_own_zone {
     _Atomic uint64_t
         told_end; /* number behind the last write with a completion record; 0: there was none */
     /* A chunk moves here from a zone that has completion records which are not durable yet, maybe of the chunk: its image here would count for what these
-     * are of, so no backup gets that, nor what comes behind it, before they are durable. Guarded by the zones' lock. */
+     * are of, so no backup gets that, nor what comes behind it, before they are durable. Chunks of one zone share a gate until the first of them has moved. Guarded
+     * by the zones' lock. */
     struct sh_zone_gate {
         struct sh_own_zone *from; /* NULL: there is no gate */
         uint64_t end;             /* the number there before which all is to be durable */
-        bool is_set;              /* the move was recorded; else it is under way */
+        bool is_set;              /* a move was recorded; else they are under way */
+        bool is_wanted;     /* since it is there, a chunk of another zone was refused for it */
+        unsigned under_way; /* moves that were promised this gate, or an earlier one */
     } gate;
     /* Before which all writes are acknowledged. [SH_LEVEL_ASYNC]: not in use. */
     _Atomic uint64_t acked[SH_LEVELS];
@@ -436,8 +439,10 @@ uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh
                        bool is_new, const struct sh_backlog_entry *entry);
 /* The same of a large chunk, with the last piece. */
 uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *large);
-/* It does not move after all. */
-void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place);
+/* It does not move after all. Those that were refused for its gate are told that there is room; not the write whose move it is (NULL: nobody's), which gets nothing by that
+ * and would try at once, for ever. */
+void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place,
+                          struct sh_write *write);
 /* A write with a completion record was recorded in the zone. */
 void sh_zone_told(struct sh_own_zone *zone, uint64_t number);
 /* Whether backups get all that the zone has: it has no gate, or may open it by now. Else what the gate waits for is hurried. The step's. */
@@ -683,6 +688,8 @@ void sh_zone_acked(struct sh_own_zone *zone, enum sh_level level, uint64_t numbe
 unsigned sh_waits_call(struct sh_backup *backup);
 /* There is room, or nothing comes of waiting for it. */
 void sh_waits_room(struct sh_backup *backup);
+/* The same, and the write that gives the room, which is under way, does not go by it when it waits. NULL: none. */
+void sh_waits_room_by(struct sh_backup *backup, struct sh_write *giver);
 /* Nobody's wait will end well. */
 void sh_waits_fail(struct sh_backup *backup);
 
