@@ -125,7 +125,8 @@ static size_t chunk_check(struct cut *cut, const struct backup_node *node, unsig
         cut_fail(cut, "a chunk can't be read", id);
     uint64_t is = err ? 0 : hash_of(scratch, size);
     size_t first = first_allowed(cut, chunk), last = 0;
-    if (!err && !has_state(cut, chunk, first, is) && is_undone(cut, size)) {
+    bool is_left = !err && !has_state(cut, chunk, first, is) && is_undone(cut, size);
+    if (is_left) {
         cut->undone++;
         is = 0;
     }
@@ -143,7 +144,8 @@ static size_t chunk_check(struct cut *cut, const struct backup_node *node, unsig
         states_print(chunk, is, first);
         cut_fail(cut, "a chunk is in no state that it may be in", id);
     }
-    if (fitting == 1 && last)
+    /* What is left of a create may be in another zone than the removal before it, which need not be there then. */
+    if (fitting == 1 && last && !is_left)
         zone_has(cut, id, &chunk->states[last - 1]);
     for (size_t i = last; i < chunk->count; i++) {
         if (is_possible(&chunk->states[i], cut->place))
