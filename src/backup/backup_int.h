@@ -14,8 +14,7 @@
 #include "ranges/ranges.h"
 
 #define SH_ZONES_MAX (1u << 20) /* at a time; a power of two */
-#define SH_LOCAL_IDS ((UINT64_C(1) << 48) - 1)
-#define SH_GUARDS 16384u /* a power of two */
+#define SH_GUARDS 16384u        /* a power of two */
 
 /* Who waits for a zone's writes at one level, by number. */
 struct sh_waits {
@@ -369,13 +368,13 @@ static inline shoal_cid sh_backup_store_cid(const struct sh_backup *backup, uint
 {
     bool is_nameless =
         !sh_store_has_nid(backup->config.store) && chunk >> 48 == backup->config.nid.v;
-    return (shoal_cid){is_nameless ? chunk & SH_LOCAL_IDS : chunk};
+    return (shoal_cid){is_nameless ? shoal_cid_local((shoal_cid){chunk}) : chunk};
 }
 
 /* A chunk's ID as logs name it: with its creator. */
 static inline uint64_t sh_backup_chunk(const struct sh_backup *backup, shoal_cid cid)
 {
-    return cid.v >> 48 ? cid.v : (uint64_t)backup->config.nid.v << 48 | cid.v;
+    return cid.v >> 48 ? cid.v : shoal_cid_make(backup->config.nid, cid.v).v;
 }
 
 static inline uint64_t sh_zone_bytes_of(uint32_t size)

@@ -25,7 +25,7 @@ static uint64_t compare_ns(const struct sh_backup *backup)
 static void stray_note(struct sh_backup *backup, const struct sh_zone *record)
 {
     struct sh_compare *compare = &backup->compare;
-    bool was_made = sh_zone_was_made(backup, record->id & SH_LOCAL_IDS);
+    bool was_made = sh_zone_was_made(backup, sh_zone_number(record->id));
     bool is_its =
         record->owner.v == backup->config.nid.v && record->life == backup->config.cluster.life;
     if (was_made && is_its && compare->strays_count < SH_STRAYS_MAX)
@@ -70,7 +70,7 @@ static void on_removed(struct sh_zone_op *op, enum shoal_err err,
         return;
     if (answer)
         SH_WARN("backup", "the record of a zone that was dropped had come back",
-                SH_U64("zone", backup->compare.removed & SH_LOCAL_IDS), SH_ERR(err));
+                SH_U64("zone", sh_zone_number(backup->compare.removed)), SH_ERR(err));
     backup->config.wake(backup->config.arg);
 }
 

@@ -17,7 +17,7 @@
 
 static struct sh_own_zone *zone_of(struct sh_backup *backup, const struct sh_replog_zone *logged)
 {
-    uint64_t number = sh_replog_zone_id(logged) & SH_LOCAL_IDS;
+    uint64_t number = sh_zone_number(sh_replog_zone_id(logged));
     struct sh_own_zone *zone = backup->zones.all[number % SH_ZONES_MAX];
     return zone && zone->log == logged ? zone : NULL;
 }
