@@ -488,6 +488,8 @@ struct sh_own_zone *sh_zones_sparse_find(struct sh_backup *backup, uint64_t now_
 void sh_evacuation_begin(struct sh_backup *backup, struct sh_own_zone *zone);
 /* Whether the zone can be emptied now; else the search is due again when its pause is over. */
 bool sh_evacuation_is_ready(struct sh_own_zone *zone, uint64_t now_ns);
+/* Whether so many bytes have room in the open zone, or in the next one. The step's. */
+bool sh_evacuation_has_room(const struct sh_backup *backup, uint64_t bytes);
 /* Goes on with it, MARKS to MOVES. */
 unsigned sh_evacuation_step(struct sh_backup *backup, uint64_t now_ns);
 /* Before the store goes. */
@@ -608,6 +610,8 @@ void sh_backup_fail(struct sh_backup *backup, enum shoal_err err);
 
 /* Whether this life has made a zone of that number: those from made_first on are its own without a gap. */
 bool sh_zone_was_made(const struct sh_backup *backup, uint64_t number);
+/* Whether a record that the superpeers have is the one that the owner goes by, and no old copy of it. */
+bool sh_zone_record_agrees(const struct sh_own_zone *zone, const struct sh_zone *found);
 unsigned sh_compare_step(struct sh_backup *backup, uint64_t now_ns);
 uint64_t sh_compare_due_ns(const struct sh_backup *backup);
 void sh_backup_on_kept(void *arg, struct sh_msg_in *in);

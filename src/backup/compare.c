@@ -32,6 +32,13 @@ static void stray_note(struct sh_backup *backup, const struct sh_zone *record)
         compare->strays[compare->strays_count++] = *record;
 }
 
+bool sh_zone_record_agrees(const struct sh_own_zone *zone, const struct sh_zone *found)
+{
+    const struct sh_zone *known = &zone->record;
+    return found->version == known->version && found->incarnation == known->incarnation &&
+           sh_zone_is_same(found, known) && !(found->flags & SH_ZONE_OLD);
+}
+
 static void on_listed(struct sh_zone_list *list, const struct sh_zone *record)
 {
     struct sh_backup *backup = list->arg;
@@ -40,10 +47,7 @@ static void on_listed(struct sh_zone_list *list, const struct sh_zone *record)
         stray_note(backup, record);
         return;
     }
-    bool is_same = zone->record.version == record->version &&
-                   zone->record.incarnation == record->incarnation &&
-                   sh_zone_is_same(&zone->record, record) && !(record->flags & SH_ZONE_OLD);
-    if (is_same)
+    if (sh_zone_record_agrees(zone, record))
         zone->compared = backup->compare.round;
 }
 
