@@ -472,6 +472,8 @@ void sh_logs_close(struct sh_logs *logs)
     if (!logs)
         return;
     sh_logs_dump_end(&logs->dump);
+    if (logs->log && !sh_logs_is_self(logs)) /* other nodes' zones go on from what the disk has */
+        (void)sh_replog_flush(logs->log);
     sh_replog_close(logs->log);
     free(logs->completed);
     sh_view_destroy(&logs->view);
