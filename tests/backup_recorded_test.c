@@ -109,6 +109,24 @@ static bool is_undone(const struct cut *cut, uint32_t size)
     return is_one;
 }
 
+/* Whether a create that was taken back may have had the chunk's ID while it was in that state, absent. That may be in another zone, which has the chunk then, or its
+ * removal, while the removal before is not there. */
+static bool may_be_undone(const struct cut *cut, const struct chunk *chunk, size_t state)
+{
+    const struct run *run = cut->run;
+    size_t end = state + 1 < chunk->count ? chunk->states[state + 1].made : NEVER;
+    size_t low = 0, high = run->undone_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (run->undone[middle].place < chunk->states[state].made)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < run->undone_count && run->undone[low].place <= end &&
+           run->undone[low].place <= cut->place;
+}
+
 /* Which chunks may be there: those of creates that were taken back are the next ones. */
 static unsigned ids_end(const struct run *run)
 {
@@ -125,8 +143,7 @@ static size_t chunk_check(struct cut *cut, const struct backup_node *node, unsig
         cut_fail(cut, "a chunk can't be read", id);
     uint64_t is = err ? 0 : hash_of(scratch, size);
     size_t first = first_allowed(cut, chunk), last = 0;
-    bool is_left = !err && !has_state(cut, chunk, first, is) && is_undone(cut, size);
-    if (is_left) {
+    if (!err && !has_state(cut, chunk, first, is) && is_undone(cut, size)) {
         cut->undone++;
         is = 0;
     }
@@ -144,8 +161,7 @@ static size_t chunk_check(struct cut *cut, const struct backup_node *node, unsig
         states_print(chunk, is, first);
         cut_fail(cut, "a chunk is in no state that it may be in", id);
     }
-    /* What is left of a create may be in another zone than the removal before it, which need not be there then. */
-    if (fitting == 1 && last && !is_left)
+    if (fitting == 1 && last && !(is == 0 && may_be_undone(cut, chunk, last - 1)))
         zone_has(cut, id, &chunk->states[last - 1]);
     for (size_t i = last; i < chunk->count; i++) {
         if (is_possible(&chunk->states[i], cut->place))
