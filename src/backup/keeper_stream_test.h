@@ -292,13 +292,15 @@ STREAM void told(struct model *model, struct stream *stream)
     if (!now->count)
         return;
     const struct sh_replication_ack ack = now->last;
+    /* One that came before OPEN was answered is of the stream before. */
+    bool is_former = now->arrived < stream->answer.arrived;
     bool is_again = now->of_state[SH_REPLICATION_AGAIN],
          is_gone = now->of_state[SH_REPLICATION_GONE];
     assert_int_equal(now->of_state[SH_REPLICATION_LOST], 0);
     model->fulls += now->of_state[SH_REPLICATION_FULL];
     model->agains += is_again;
     *now = (struct rig_told){.count = 0};
-    if (!stream->is_open || ack.incarnation != stream->incarnation)
+    if (!stream->is_open || is_former || ack.incarnation != stream->incarnation)
         return;
     if (is_gone) { /* the backup has started again */
         stream->is_open = false;

@@ -28,7 +28,10 @@ struct rig_end {
 struct rig_told {
     struct sh_replication_ack last;
     unsigned count, of_state[SH_REPLICATION_LOST + 1];
+    uint64_t arrived; /* the last one, in the order of all that owners hear */
 };
+
+static uint64_t rig_arrivals;
 
 struct rig;
 
@@ -127,6 +130,7 @@ static inline void rig_on_acks(void *arg, struct sh_msg_in *in)
             continue;
         struct rig_told *told = &owner->told[zone];
         told->last = ack;
+        told->arrived = ++rig_arrivals;
         told->count++;
         told->of_state[ack.state]++;
     }
@@ -341,6 +345,7 @@ static inline void rig_cut(struct rig *rig, struct rig_owner *owner)
 struct rig_answer {
     struct sh_request request;
     bool is_over;
+    uint64_t arrived; /* in the order of all that owners hear */
     enum shoal_err err;
     uint8_t bytes[64];
     size_t size;
@@ -352,6 +357,7 @@ static inline void rig_on_answer(struct sh_request *request, enum shoal_err err,
     struct rig_answer *answer = request->arg;
     SH_ASSERT(!answer->is_over);
     answer->is_over = true;
+    answer->arrived = ++rig_arrivals;
     answer->err = err;
     size_t left = err ? 0 : sh_reader_left(payload);
     SH_ASSERT(left <= sizeof answer->bytes);
