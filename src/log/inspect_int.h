@@ -5,12 +5,15 @@
 #include "log/currents.h"
 #include "log/inspect.h"
 #include "log/replog_int.h"
+#include "log/replog_roll_int.h"
 
 /* A zone, while it is read. */
 struct sh_inspect_of {
     struct sh_inspect_zone seen;
     struct sh_replog_lives lives;
     struct sh_replog_ranges ranges;
+    struct sh_replog_roll roll;         /* of its spans in slots */
+    struct sh_replog_said said_by_ring; /* by the primary log */
     struct sh_inspect_life *told;
     uint64_t own_first, own_last; /* chunks that its owner created; own_last 0: none */
     uint64_t own_chunks,

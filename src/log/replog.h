@@ -13,7 +13,7 @@
  * A write or sync that failed is never tried again: the log goes out of service, sh_replog_trouble says why, and what was not
  * said to be durable may or may not be there. Only a disk that is full is tried again: it says so in the status, and appends get EAGAIN.
  *
- * Memory: the buffer, 500 bytes a zone and its versions, 48 bytes a slot, 1.7 MiB. Nothing is allocated once the log is
+ * Memory: the buffer, 500 bytes a zone and its versions, 64 bytes a slot, 1.7 MiB. Nothing is allocated once the log is
  * open and its zones are there, but for tables of versions, which double up to their bound.
  * Threads: one at a time, that of the disk's owner. Only open and close wait. */
 #ifndef SH_LOG_REPLOG_H

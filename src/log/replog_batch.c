@@ -85,6 +85,7 @@ enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_log_sl
     batch->begin = batch->end = batch->packed_end =
         sh_replog_context_first(zone->owner, zone->epoch, log->seconds, sum);
     batch->packed = batch->chain.bytes;
+    batch->first_piece = zone->versions && zone->chain_pieces ? zone->chain_next : 0;
     batch->life = zone->life;
     batch->life_first = zone->life_first;
     *batch_out = batch;

@@ -430,6 +430,18 @@ static unsigned copy_step(struct sh_replog_clean *clean)
     return 1;
 }
 
+/* What survives is durable: from now on spans count that, and not the slots that are to be given away. */
+static void gone_uncount(struct sh_replog_clean *clean)
+{
+    const struct sh_log_slot *slots = clean->zone->log->slots.slots;
+    if (clean->told_from)
+        return;
+    for (unsigned i = 0; i < clean->gone_count; i++)
+        clean->given += slots[clean->gone[i]].spans;
+    clean->zone->spans_given += clean->given;
+    clean->told_from = clean->zone->ordinal + 1;
+}
+
 /* All is copied: the last batch goes. */
 static unsigned settle_begin(struct sh_replog_clean *clean)
 {
@@ -448,8 +460,8 @@ static unsigned settle_begin(struct sh_replog_clean *clean)
     return 1;
 }
 
-/* The number before which all that is in the slots that are cleaned lies. */
-static uint64_t end_of_chosen(const struct sh_replog_clean *clean)
+/* The number before which all that is in the slots that are cleaned lies. is_of_slots: but for writes of which the last piece lies elsewhere. */
+static uint64_t end_of_chosen(const struct sh_replog_clean *clean, bool is_of_slots)
 {
     const struct sh_replog *log = clean->zone->log;
     uint64_t end = 0;
@@ -458,6 +470,8 @@ static uint64_t end_of_chosen(const struct sh_replog_clean *clean)
         uint64_t its = slot->is_found && slot->end < clean->zone->config.first
                            ? clean->zone->config.first
                            : slot->end;
+        if (is_of_slots && !slot->is_found)
+            its = slot->kind == SH_SLOT_ENTRIES ? its - slot->ends_in_pieces : 0;
         end = its > end ? its : end;
     }
     return end;
@@ -472,13 +486,15 @@ static bool is_gone(const struct sh_replog_clean *clean, uint32_t slot)
     return false;
 }
 
-/* Whether a slot that stays says that all of that was durable. */
+/* Whether a slot that stays says that all of that was durable, in slots, and counts no span of those that are given away. */
 static bool is_recorded(const struct sh_replog_clean *clean)
 {
     const struct sh_replog *log = clean->zone->log;
-    uint64_t end = end_of_chosen(clean);
+    uint64_t end = end_of_chosen(clean, false), slotted = end_of_chosen(clean, true);
     for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        if (log->slots.slots[i].whole >= end && !is_gone(clean, i))
+        const struct sh_log_slot *slot = &log->slots.slots[i];
+        if (slot->whole >= end && slot->slotted >= slotted && slot->told >= clean->told_from &&
+            !is_gone(clean, i))
             return true;
     }
     return false;
@@ -562,6 +578,8 @@ static unsigned end(struct sh_replog *log, bool is_done)
         sh_log_slots_give(&log->slots, &zone->slots, clean->gone[i]);
     if (is_done)
         sh_replog_tally_end(clean->tallies, zone);
+    if (!is_done)
+        zone->spans_given -= clean->given;
     log->status.slots_cleaned += is_done ? clean->count : 0;
     log->status.compactions += is_done && clean->compaction.zone;
     if (!is_done && clean->phase >= COPIES)
@@ -609,8 +627,10 @@ static unsigned phase_step(struct sh_replog_clean *clean)
     case COPIES:
         return work + (is_read ? settle_begin(clean) : copy_step(clean));
     case SETTLES:
-        if (sh_replog_durable(clean->zone) < clean->wanted)
+        if (sh_replog_durable(clean->zone) < clean->wanted ||
+            (clean->on_their_way && !clean->told_from))
             return 0;
+        gone_uncount(clean);
         return record(clean);
     case RECORDS:
         if (clean->on_their_way)

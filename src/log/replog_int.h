@@ -47,11 +47,16 @@ struct sh_replog_batch {
     enum sh_log_slot_kind kind;
     struct sh_chain chain;
     struct sh_replog_context begin,
-        end;        /* what the first entry, and the next one, are relative to */
-    uint64_t first; /* sequence number */
+        end;              /* what the first entry, and the next one, are relative to */
+    uint64_t first;       /* sequence number, */
+    uint16_t first_piece; /* and piece, where some of that chunk went to a batch before */
     uint32_t sequences;
     uint64_t whole; /* what its span's head says */
-    uint16_t life;  /* that, too */
+    uint64_t slotted;
+    uint32_t ordinal; /* of its span, this process's count; 0: it has none */
+    uint64_t spans_before;
+    struct sh_replog_batch *made_before, *made_behind; /* of the zone's that are not durable */
+    uint16_t life;                                     /* that, too */
     uint64_t life_first;
     /* Of one without entries: the lives for which it has a span each, when it gets its place; of the zone's. */
     const struct sh_replog_life *lives;
@@ -110,6 +115,15 @@ struct sh_replog_ranges {
     size_t count, room;
 };
 
+/* What spans have said of the zone's spans in slots: by the last one that tells. */
+struct sh_replog_said {
+    uint64_t teller, settled; /* ordinals; teller 0: none has told */
+    uint32_t counted;
+    bool is_own; /* the teller's own word, and not what the primary log has told before it */
+    bool has_slotted;
+    uint64_t slotted; /* the place before which all was durable in slots, by any of them */
+};
+
 struct sh_replog_zone {
     struct sh_replog *log;
     struct sh_replog_zone *next; /* in its bucket */
@@ -125,8 +139,21 @@ struct sh_replog_zone {
     struct sh_replog_lives lives; /* that are known, this one too */
     uint64_t end;                 /* of a loaded one: the number before which all is there */
     bool is_damaged;              /* something that was on the disk can't be read */
-    bool has_lost;                /* a slot of it, by what is left there, has no head any more */
+    bool
+        has_lost; /* a slot of it, by what is left there, has no head any more: of that incarnation */
+    uint32_t lost_incarnation;
     struct sh_replog_damage damage;
+    /* The zone's spans in slots (replog_roll.c): ordinals of this process, and batches that are not durable, in their order. */
+    uint32_t era, ordinal;
+    struct sh_replog_batch *unsettled, *unsettled_last;
+    uint64_t spans,
+        spans_given; /* that were found or made; of these, in slots that were given away, or soon are */
+    uint64_t ordinal_found; /* by the load: the highest, */
+    uint32_t spans_found;   /* and how many there are to be */
+    /* By the primary log, at the start: what it says; and the highest number of which a write had been on the disk there, and is damaged. */
+    struct sh_replog_said said_found;
+    uint64_t number_lost;
+    bool has_number_lost;
     /* A chunk of which some pieces were appended, but not all. */
     uint64_t chain_chunk;
     uint16_t chain_next, chain_pieces;  /* chain_pieces 0: there is none */
@@ -386,6 +413,10 @@ uint64_t sh_replog_ranges_whole(struct sh_replog_ranges *ranges,
 bool sh_replog_ranges_have_behind(const struct sh_replog_ranges *ranges,
                                   const struct sh_replog_lives *lives, uint64_t end);
 
+/* Whether a place in from <= place < to is in none of the ranges, which have been sorted. */
+bool sh_replog_ranges_lack(const struct sh_replog_ranges *ranges,
+                           const struct sh_replog_lives *lives, uint64_t from, uint64_t to);
+
 /* --- Spans of the primary log (replog_ring.c) ------------------------------------------------ */
 
 /* All spans of the bytes of a file's primary log, of any lap. */
@@ -419,6 +450,7 @@ struct sh_replog_walk {
     struct sh_reader entries;
     uint32_t
         seen; /* numbers of the span: entries, but of a chunk in pieces, and of a pair, only the last one */
+    bool is_whole;          /* all of the last span could be read */
     uint64_t from, to;      /* what was read of it, as a range of places (sh_replog_place) */
     uint64_t counts_before; /* numbers of its life */
     uint64_t end;           /* numbers from there on do not count; UINT64_MAX: all do, by this */

@@ -1,6 +1,7 @@
 /* The way of batches to slots: a place, writes, a sync. */
 #include "base/assert.h"
 #include "log/replog_int.h"
+#include "log/replog_roll_int.h"
 
 #define PIPELINE 8    /* batches on their way; more wait, and become larger meanwhile */
 #define SYNC_AFTER 32 /* batches are synced together, or those of linger_ns */
@@ -81,7 +82,10 @@ static enum shoal_err place(struct sh_replog_batch *batch)
         batch->zone->filling == batch &&
         (batch->zone->chain_pieces || batch->zone->is_abandoning); /* the next number's */
     uint64_t end = batch->first + batch->sequences + is_in_pieces;
-    slot->end = slot->end > end ? slot->end : end;
+    if (slot->end <= end) {
+        slot->ends_in_pieces = is_in_pieces;
+        slot->end = end;
+    }
     slot->is_found |= !batch->zone->versions; /* from the primary log, at the start */
     sh_replog_clean_if_full(batch->zone);
     return SHOAL_OK;
@@ -126,6 +130,7 @@ static void span_head_put(struct sh_replog_batch *batch)
         .sound = sound_of(batch),
         .context = batch->begin};
     batch->whole = span.whole;
+    sh_replog_roll_tell(batch, &span);
     for (unsigned i = 0; i < batch->lives_count; i++, at += SH_SPAN_HEAD_BYTES) {
         span.life = batch->lives[i].life;
         span.life_first = batch->lives[i].first;
@@ -374,6 +379,8 @@ static void on_synced(struct sh_disk_op *done)
         slot->pending--;
         if (slot->whole < batch->whole)
             slot->whole = batch->whole;
+        if (batch->ordinal)
+            sh_replog_roll_durable(batch);
         if (batch->done)
             batch->done(batch);
         else

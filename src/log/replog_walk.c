@@ -74,7 +74,8 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
         return SH_REPLOG_WALKED_ENTRY;
     }
     walk->is_in_span = false;
-    if (got == SH_REPLOG_DAMAGED || walk->seen < span->sequences)
+    walk->is_whole = got != SH_REPLOG_DAMAGED && walk->seen >= span->sequences;
+    if (!walk->is_whole)
         break_at(walk, walk->scan.begin);
     return SH_REPLOG_WALKED_SPAN;
 }

@@ -1,4 +1,4 @@
-/* Which slots of a log file are free, which are whose, and how far they are filled: 48 bytes each, in memory.
+/* Which slots of a log file are free, which are whose, and how far they are filled: 64 bytes each, in memory.
  *
  *   bare ──(the disk has reserved its room)──► free ──(take)──► a zone's ──(give)──► free ──(discarded)──► bare
  *
@@ -21,16 +21,20 @@
 
 struct sh_log_slot {
     uint64_t use;
-    uint64_t whole;  /* what durable spans in it say */
-    uint64_t end;    /* behind the highest sequence number in it */
-    uint32_t next;   /* in its list; SH_SLOT_NONE: the last */
-    uint32_t filled; /* bytes, with the head */
+    uint64_t whole;   /* what durable spans in it say */
+    uint64_t slotted; /* the same: before which number all was durable in slots */
+    uint64_t end;     /* behind the highest sequence number in it */
+    uint32_t next;    /* in its list; SH_SLOT_NONE: the last */
+    uint32_t filled;  /* bytes, with the head */
     uint32_t
         since; /* second of the log's clock: each entry in it was current then, or came later */
     uint32_t order; /* of those that were taken, this process's count */
+    uint32_t spans; /* in it, but for what a crash has torn */
+    uint32_t told;  /* the last of this process that is durable, by its ordinal */
     /* Of survivors: how often its first entries had been copied, up to SH_SLOT_GENERATION_MAX; and how old its entries were on average when they
      * were copied, by bytes, in seconds. */
-    uint32_t generation : 8;
+    uint32_t generation : 7;
+    uint32_t ends_in_pieces : 1; /* `end` counts a write of which the last piece lies elsewhere */
     uint32_t mean_age : 24;
     uint16_t pending; /* batches that are not durable there yet */
     uint8_t kind;     /* enum sh_log_slot_kind; 0: it is free, or bare */
@@ -53,7 +57,7 @@ struct sh_log_slots {
     uint32_t taken;      /* so far */
 };
 
-_Static_assert(sizeof(struct sh_log_slot) == 48, "bytes of memory a slot");
+_Static_assert(sizeof(struct sh_log_slot) == 64, "bytes of memory a slot");
 
 /* A zone's. All zero but first = SH_SLOT_NONE: none. */
 struct sh_log_slot_list {
@@ -71,8 +75,8 @@ void sh_log_slots_find(struct sh_log_slots *slots, struct sh_log_slot_list *list
                        const struct sh_log_slot_head *head);
 
 /* found_bytes: of the file behind the beginning of slot 0; a slot that begins there may have room. */
-/* That slot's head is damaged: it is not used. */
-void sh_log_slots_lose(struct sh_log_slots *slots, uint32_t slot);
+/* That slot's head is damaged: it is not used. zone: whose it was, which is kept as its use; 0: not known. */
+void sh_log_slots_lose(struct sh_log_slots *slots, uint32_t slot, uint64_t zone);
 void sh_log_slots_begin(struct sh_log_slots *slots, uint64_t found_bytes);
 
 /* Takes the slot that has been bare, or free, the longest, which then is in neither queue; SH_SLOT_NONE: there is none. */

@@ -1,0 +1,48 @@
+/* The log of replicas on a simulated disk of which bits go bad while its process is away, after it has been cut off as in replog_crash_test.c:
+ * each zone has all acknowledged writes, with the right bytes, or the log says that it is damaged, or ends before them; nothing wrong is ever
+ * handed out. Where no bit has gone bad, nothing is called damaged, by the log or by a look at its file.
+ *
+ * SHOAL_TEST_SEEDS: how many fresh seeds (default 40). SHOAL_TEST_SEED: the first of them. */
+#include "tests/replog_crash_int.h"
+
+/* A slot of the version log was lost, and numbers of flushes were given again. */
+#define FOUND_FLUSHES UINT64_C(278115063294129)
+#define EPOCHS 12 /* of an eon; those of a quarter are for starts */
+
+static void run_seed(uint64_t seed, uint64_t at)
+{
+    run_as(seed, &(struct run_kind){.flips = true,
+                                    .has_drops = at % 4 == 1,
+                                    .has_no_primary = at % 5 == 2,
+                                    .epoch_max = at % 6 == 3 ? EPOCHS : 0});
+}
+
+static void fixed_seeds_tell_of_damage(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 100; seed++)
+        run_seed(seed, seed);
+    run_seed(FOUND_FLUSHES, FOUND_FLUSHES);
+    print_message("%u flips; damage: %u times told, %u times writes are missing at the end, %u "
+                  "times not seen while slots were given away; "
+                  "%u chunks read\n",
+                  all_flips, all_told, all_short, all_hidden, all_taken);
+    assert_true(all_flips > 200 && all_told > 50 && all_short > 2 && all_hidden < 5 &&
+                all_taken > 10000);
+}
+
+static void fresh_seeds_tell_of_damage(void **state)
+{
+    (void)state;
+    test_fresh_seeds(40, run_seed);
+}
+
+int main(void)
+{
+    test_logs_set();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fixed_seeds_tell_of_damage),
+        cmocka_unit_test(fresh_seeds_tell_of_damage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
