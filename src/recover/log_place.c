@@ -135,9 +135,10 @@ static enum shoal_err is_empty(struct sh_disk *disk, bool *is_empty_out)
 }
 
 /* noted: where the log is by the folder's note; NULL: there is no note. */
-static enum shoal_err device_open(const char *path, const char *noted, struct sh_disk **disk_out,
-                                  char *detail)
+static enum shoal_err device_open(const struct sh_log_place *place, const char *noted,
+                                  struct sh_disk **disk_out, char *detail)
 {
+    const char *path = place->path;
     struct sh_disk *disk;
     bool has_none = false;
     enum shoal_err err = sh_raw_disk_create(path, SH_HOME_LOG_NAME, true, &disk);
@@ -145,12 +146,20 @@ static enum shoal_err device_open(const char *path, const char *noted, struct sh
         device_explain(err, path, detail);
         return err;
     }
-    if (noted)
+    if (noted || place->is_nameless)
         err = is_empty(disk, &has_none);
     if (err)
         snprintf(detail, SH_LOG_PLACE_DETAIL, "log_device %.128s can't be read: %s", path,
                  shoal_err_text(err));
-    if (!err && has_none) {
+    if (!err && !noted && place->is_nameless && !has_none) {
+        snprintf(detail, SH_LOG_PLACE_DETAIL,
+                 "log_device %.50s has something on it, and data_dir does not say that it is this "
+                 "store's log: if it is, write the device's path and a new line into the "
+                 "file " SH_LOG_NOTE_NAME " there",
+                 path);
+        err = SHOAL_EINVAL;
+    }
+    if (!err && noted && has_none) {
         snprintf(detail, SH_LOG_PLACE_DETAIL,
                  "log_device %.50s has no log, and this node's was on %.50s: name that one; or "
                  "remove " SH_LOG_NOTE_NAME " in data_dir, and all that was in the log is lost",
@@ -185,7 +194,7 @@ enum shoal_err sh_log_place_open(const struct sh_log_place *place, struct sh_dis
         return SHOAL_EINVAL;
     }
     if (place->access == SH_LOG_RAW)
-        return device_open(place->path, has_note ? noted : NULL, disk_out, detail);
+        return device_open(place, has_note ? noted : NULL, disk_out, detail);
     if (has_note) {
         snprintf(detail, SH_LOG_PLACE_DETAIL,
                  "this node's log is on %.80s: start it with log_access raw, and that as "

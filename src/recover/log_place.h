@@ -24,6 +24,8 @@ enum sh_log_access {
 struct sh_log_place {
     enum sh_log_access access;
     const char *path; /* of the folder, or with SH_LOG_RAW of the device */
+    /* All such logs have one name, as stores in processes do: one that the note does not name is not this node's. */
+    bool is_nameless;
 };
 
 /* Which access a word means: cached, direct, raw; or auto, which is direct where the replicas are at peers, else cached. False: none. */
@@ -37,8 +39,8 @@ SHOAL_NODISCARD enum shoal_err sh_log_note_read(struct sh_disk *folder,
 bool sh_log_place_is_used(struct sh_disk *folder);
 
 /* Opens the disk for the log of a node with that folder. *disk_out NULL: it is the folder's own (SH_LOG_CACHED). A device is this disk's alone.
- * EINVAL: the node's log is elsewhere, by the note or a file in the folder, or the device has none though the note says that there was one, or
- * it is neither a file nor a device. ENONAME: there is no such device. EBUSY: it is in use. EIO: it can't be opened. ECORRUPT: of the note. ENOMEM. With
+ * EINVAL: the node's log is elsewhere, by the note or a file in the folder, or the device has none though the note says that there was one, or has
+ * one that is_nameless and that the note does not tell of, or it is neither a file nor a device. ENONAME: there is no such device. EBUSY: it is in use. EIO: it can't be opened. ECORRUPT: of the note. ENOMEM. With
  * an error detail (SH_LOG_PLACE_DETAIL bytes) says why, and what to do. */
 SHOAL_NODISCARD enum shoal_err sh_log_place_open(const struct sh_log_place *place,
                                                  struct sh_disk *folder, struct sh_disk **disk_out,

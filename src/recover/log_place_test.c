@@ -204,6 +204,20 @@ static void not_elsewhere(void **state)
     assert_int_equal(rename(device, other), 0);
     its = place_open(raw(other)); /* named otherwise */
     its->ops->destroy(its);
+    /* Of those without names of their own only what is noted is taken. */
+    struct sh_log_place nameless = raw(other);
+    nameless.is_nameless = true;
+    its = place_open(nameless);
+    its->ops->destroy(its);
+    snprintf(path, sizeof path, "%s/" SH_LOG_NOTE_NAME, folder);
+    assert_int_equal(unlink(path), 0);
+    refused(nameless, SHOAL_EINVAL, "data_dir does not say that it is this store's log");
+    its = place_open(raw(other));
+    its->ops->destroy(its);
+    assert_int_equal(truncate(other, 0), 0);
+    assert_int_equal(truncate(other, 32 * MIB), 0);
+    its = place_open(nameless);
+    its->ops->destroy(its);
     snprintf(path, sizeof path, "%s/" SH_HOME_LOG_NAME, folder);
     file_put(path, "", 0);
     refused(raw(other), SHOAL_EINVAL, "data_dir has this node's log");
