@@ -2,7 +2,10 @@
  *
  * Each open of the one name is a duplicate of the same descriptor. The lock is with another one, as with a folder:
  * an operation that is under way when the process is killed holds the first for a while. A device is opened exclusively
- * for that, which also keeps away who would mount it. */
+ * for that, which also keeps away who would mount it.
+ *
+ * Such an operation may be a direct write, which nothing calls back: after the kill it may still go over what the next process writes. So
+ * the first descriptor has a lock, too, which goes with the last operation that uses it, and the next process waits for that. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -10,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -137,6 +141,27 @@ static enum shoal_err raw_take(struct raw_disk *raw, const char *path, struct st
     return real->is_device ? SHOAL_OK : sh_disk_lock_take(real->lock_fd, path);
 }
 
+#define AWAIT_MS 30000u /* a device that takes longer for one write has failed */
+
+/* Waits until no operation of a process before is under way. EBUSY: one still is. */
+static enum shoal_err raw_await(const struct sh_real_disk *real, const char *path)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct flock whole = {.l_type = real->is_for_reading ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET};
+    for (unsigned i = 0; i < AWAIT_MS; i++) {
+        if (fcntl(real->folder_fd, F_OFD_SETLK, &whole) == 0)
+            return SHOAL_OK;
+        if (errno != EAGAIN && errno != EACCES) {
+            SH_WARN("env", "no such locks here: a write of a killed process may come late",
+                    SH_TEXT("name", path), SH_TEXT("cause", strerror(errno)));
+            return SHOAL_OK;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    SH_ERROR("env", "a write of a process before does not end", SH_TEXT("name", path));
+    return SHOAL_EBUSY;
+}
+
 /* Opens what operations use, which must be what was locked, and finds how large it is. */
 static enum shoal_err raw_begin(struct raw_disk *raw, const char *path, const struct stat *locked)
 {
@@ -154,6 +179,9 @@ static enum shoal_err raw_begin(struct raw_disk *raw, const char *path, const st
         return sh_disk_fail("fstat failed", path, errno);
     if (facts.st_dev != locked->st_dev || facts.st_ino != locked->st_ino)
         return SHOAL_EBUSY; /* replaced since then */
+    enum shoal_err err = raw_await(real, path);
+    if (err)
+        return err;
     real->bytes_max = (uint64_t)facts.st_size;
     if (real->is_device && ioctl(real->folder_fd, BLKGETSIZE64, &real->bytes_max))
         return sh_disk_fail("size of the device is not known", path, errno);

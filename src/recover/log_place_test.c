@@ -243,6 +243,17 @@ static void levels_and_sizes(void **state)
     assert_true(sh_home_log_least(&flat) > flat.device_bytes);
     assert_int_equal(log_opens(&flat, &levels), SHOAL_OK);
     assert_int_equal(levels, 1);
+    /* On a device that has got larger, it takes more. */
+    one->ops->destroy(one);
+    assert_int_equal(truncate(other, 40 * MIB), 0);
+    one = place_open(raw(other));
+    flat = home_on(one);
+    flat.is_one_level = true;
+    struct sh_replog *log;
+    assert_int_equal(sh_home_log_open(&flat, 1, 1, &log), SHOAL_OK);
+    uint64_t file_bytes = sh_replog_look(log).file_bytes;
+    assert_true(file_bytes > 40 * MIB - SLOT_BYTES && file_bytes <= 40 * MIB);
+    sh_replog_close(log);
     home.nid.v = 65;
     assert_int_equal(log_opens(&home, &levels), SHOAL_ECLUSTER);
     two->ops->destroy(two);
