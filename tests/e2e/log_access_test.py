@@ -1,12 +1,12 @@
 """Where a peer's log is, and how it is read and written: in its folder, through the page cache or around it, or on a file that is
 used as a partition; with two levels or one. What was acknowledged is there after a kill, and no log is made over anything, nor
 found in another place than it was."""
+import concurrent.futures
 import hashlib
-import os
-import pathlib
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import unittest
 
@@ -86,16 +86,25 @@ class LogAccess(harness.Case):
         client.do("multi", 3, 300000, nid)
 
     def comes_back(self, *flags):
-        """A peer with its chunks in its own log, killed again and again, once while it writes."""
+        """A peer with its chunks in its own log, killed between writes, and while a client writes, which goes on with the
+        peer's next life."""
         luck = random.Random(harness.seed())
         peer, expected = self.start_on("data", *flags), {}
         nid = peer.nid
-        for _ in range(3):
-            self.fill(nid, expected, luck)
-            peer.kill()
-            peer = self.start_on("data", *flags)
-            self.assertEqual(peer.nid, nid)
-            self.holds(expected)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            for number in range(4):
+                known = len(expected)
+                written = pool.submit(self.fill, nid, expected, luck)
+                if number % 2:
+                    harness.eventually(self, "chunks are written", harness.READY_MAX,
+                                       lambda: len(expected) > known + 10)
+                else:
+                    written.result(harness.COMMAND_MAX)
+                peer.kill()
+                peer = self.start_on("data", *flags)
+                self.assertEqual(peer.nid, nid)
+                written.result(harness.COMMAND_MAX)
+                self.holds(expected)
         self.assertRegex(peer.log(), r"the log is open\b.*\bchunks=[1-9]")
         peer.stop()
         self.verified(self.folder / "data")
@@ -157,10 +166,11 @@ class LogAccess(harness.Case):
         owner = peers[0]
         client = self.client()
         client.do("level", "durable")
-        cids = harness.eventually(self, "two backups are there", harness.READY_MAX,
+        cids = harness.eventually(self, "a backup is there", harness.READY_MAX,
                                   lambda: self.created(client, owner.nid))
         for cid in cids:
             client.do("put", cid, f"chunk {cid}".ljust(20))
+        harness.eventually(self, "all zones have all backups", harness.READY_MAX, self.is_complete)
         for peer in peers:
             peer.kill()
         for i in (1, 2):
@@ -174,12 +184,33 @@ class LogAccess(harness.Case):
             for cid in cids:
                 self.assertRegex(shown, rf"(?m)^{re.escape(cid)} .*current", f"backup {i}")
 
+    def is_complete(self):
+        zones = self.shoal_json(self.superpeer, "status")["zones"]
+        return zones["all"] >= 3 and not zones["under_replicated"]
+
     def created(self, client, nid):
         """Ten chunks, or None while there are too few backups."""
         made = [client.ask("create", 20, nid) for _ in range(10)]
         if all(answer.startswith("ok") for answer in made):
             return [answer[3:] for answer in made]
         return None
+
+    def test_a_block_device(self):
+        path = self.device("disk", 96 * MIB)
+        made = subprocess.run(["losetup", "--find", "--show", str(path)], capture_output=True, text=True,
+                              check=False) if shutil.which("losetup") else None
+        if not made or made.returncode:
+            self.skipTest("only a privileged process may make the loop device")
+        device = made.stdout.strip()
+        self.addCleanup(subprocess.run, ["losetup", "--detach", device], check=True)
+        self.comes_back(*self.raw(device))
+        self.assertEqual(self.info(device)["file_bytes"], 96 * MIB)
+        peer = self.start_on("data", *self.raw(device))
+        self.refused_on("other", f"log_device {device} is in use: another process has it, or it is mounted",
+                        *self.raw(device))
+        self.refused("shoal", "log", "info", device, says=f"a node, or another command, uses {device}")
+        peer.kill()
+        self.refused_on("other", f"log_device {device} is the log of another node", *self.raw(device))
 
     # --- What is refused -------------------------------------------------------------------------
 
