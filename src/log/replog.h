@@ -96,7 +96,8 @@ struct sh_replog_config {
 };
 
 /* Opens the file, which is created if it is not there. What was in the primary log is written to slots. ECLUSTER: it is another
- * node's or cluster's. EINVAL: buffer_bytes is not enough for three batches and two epochs, or batch_bytes is more than a batch may have; or a file that is new would be of other sizes than are said above. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. seconds: as in sh_replog_step. */
+ * node's or cluster's. EINVAL: buffer_bytes is not enough for three batches and two epochs, or batch_bytes is more than a batch may have; or a file that is new would be of other sizes than are said above. EVERSION, ECORRUPT: it is none of ours; of a raw
+ * disk without a log the first MiB must be zero (ECORRUPT). ENOSPC: the disk is full, or a raw disk has fewer bytes than the log. ENOMEM, EIO. seconds: as in sh_replog_step. */
 SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *config,
                                               uint64_t now_ns, uint32_t seconds,
                                               struct sh_replog **log_out);
