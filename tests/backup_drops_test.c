@@ -1,8 +1,8 @@
 /* A zone that has become empty goes, phase by phase: its log is closed, its IDs leave the map, what others have for it is removed
- * there, its record goes at the superpeers, and then its replicas, or what the own disk has of it. Between any two events of that a
+ * there, its record goes at the superpeers, and then its replicas. Between any two events of that a
  * node fails, an answer is lost, a request is refused, a connection breaks, or a chunk is made; and after each event it is asked:
  *
- * - while the record is there, so are the replicas that it names, and what the own log has;
+ * - while the record is there, so are the replicas that it names;
  * - once it is gone, it stays away, and recovery finds each chunk in a state that was acknowledged;
  * - no number of a zone is given twice. */
 #include "tests/backup_owner_int.h"
@@ -112,10 +112,7 @@ static void replicas_watch(const struct sh_zone *record)
 {
     for (unsigned i = 0; i < record->count; i++) {
         uint16_t nid = record->backups[i].nid.v;
-        bool is_there = nid == FAKE_OWNER
-                            ? sh_replog_zone_find(owner.home, record->id) != NULL
-                            : fake_find(&owner.backups[nid - FAKE_OWNER - 1], record->id) != NULL;
-        if (!is_there)
+        if (!fake_find(&owner.backups[nid - FAKE_OWNER - 1], record->id))
             fail_msg("event %u: the record of zone %llu names node %u, which has nothing of it",
                      watch.events, (unsigned long long)(record->id & FAKE_LOCALS), nid);
     }
@@ -139,8 +136,7 @@ static bool on_event(void *arg)
         replicas_watch(&record);
     } else if (watch.was_recorded) {
         watch.is_gone = true;
-        if (!owner.has_home)
-            owner_check(&owner, SH_LEVEL_DURABLE);
+        owner_check(&owner, SH_LEVEL_DURABLE);
     }
     watch.was_recorded = is_there;
     numbers_watch();
@@ -279,36 +275,33 @@ static void fault_end(enum fault fault, unsigned backup)
 
 /* --- Tests ------------------------------------------------------------------------------------- */
 
-static void open_one(enum scene scene, bool has_home)
+static void open_one(enum scene scene)
 {
     owner.config.sparse_zones = scene == SPARSE ? 1 : UINT32_MAX;
     memset(&watch, 0, sizeof watch);
     watch.was_recorded = true;
-    owner.has_home = has_home;
-    owner_open(&owner, &calm, has_home ? 1 : 4, has_home ? 0 : 4, has_home ? 1 : 2);
+    owner_open(&owner, &calm, 4, 4, 2);
     big = (uint32_t)(owner.zone_bytes / 17 * 4);
     owner_pass(&owner, 300 * FAKE_MS);
 }
 
 /* Where the zone has gone, nothing is left of it. Backups are told once: one whose connection was lost, as by a long silence, finds out
  * when it asks the superpeers, which these fakes do not. */
-static void end_check(enum fault fault, bool has_home)
+static void end_check(enum fault fault)
 {
     struct sh_zone record;
     bool were_told = fault == NOTHING || fault == LINK_CUT || fault == MADE;
     if (!watch.is_gone)
         return;
     assert_false(is_recorded(watch.zone, &record));
-    if (has_home)
-        assert_null(sh_replog_zone_find(owner.home, watch.zone));
     for (unsigned i = 0; i < owner.backups_count && were_told; i++)
         assert_null(fake_find(&owner.backups[i], watch.zone));
 }
 
 /* One zone goes while one thing happens, after so many events; returns whether it had gone before that. */
-static bool drop_once(enum scene scene, enum fault fault, unsigned at, bool has_home)
+static bool drop_once(enum scene scene, enum fault fault, unsigned at)
 {
-    open_one(scene, has_home);
+    open_one(scene);
     scene_make(scene);
     bool was_over = events_pass(at);
     unsigned backup = backup_drawn().v - FAKE_OWNER - 1u;
@@ -324,29 +317,22 @@ static bool drop_once(enum scene scene, enum fault fault, unsigned at, bool has_
     if (!is_over && !may_stay)
         fail_msg("scene %d, fault %d at event %u: the zone does not go", (int)scene, (int)fault,
                  at);
-    if (has_home)
-        owner_pass(&owner, 1000 * FAKE_MS);
-    else
-        owner_settle(&owner);
-    end_check(fault, has_home);
+    owner_settle(&owner);
+    end_check(fault);
     assert_int_equal(owner_status(&owner).trouble, SHOAL_OK);
     owner_close(&owner);
-    owner.has_home = false;
     return was_over;
 }
 
-static void drops_hold(enum scene scene, bool has_home)
+static void drops_hold(enum scene scene)
 {
-    assert_false(drop_once(scene, NOTHING, 1, has_home));
+    assert_false(drop_once(scene, NOTHING, 1));
     unsigned last = watch.events;
     assert_true(last > 5 && last < EVENTS_MAX);
     unsigned stride = 1 + last / 25;
     for (int fault = ANSWER_LOST; fault < FAULTS; fault++) {
-        /* The own disk is the only backup: there are no others that could fail. */
-        if (has_home && fault >= BACKUP_CUT && fault <= BACKUP_FAILED)
-            continue;
         for (unsigned at = 1 + (unsigned)fault % stride; at <= last; at += stride)
-            (void)drop_once(scene, (enum fault)fault, at, has_home);
+            (void)drop_once(scene, (enum fault)fault, at);
     }
     print_message("scene %d: %u events\n", (int)scene, last);
 }
@@ -449,7 +435,7 @@ static void nothing_moves_before_it_is_durable(void **state)
 {
     (void)state;
     uint64_t first[4], second[3];
-    open_one(SPARSE, false);
+    open_one(SPARSE);
     watch.zone = zone_numbered(number_of_chunks(first, 4));
     (void)number_of_chunks(second, 3);
     for (unsigned i = 0; i < owner.backups_count; i++)
@@ -470,37 +456,25 @@ static void nothing_moves_before_it_is_durable(void **state)
 static void a_plain_zone_goes(void **state)
 {
     (void)state;
-    drops_hold(PLAIN, false);
+    drops_hold(PLAIN);
 }
 
 static void a_zone_that_was_moved_to_goes(void **state)
 {
     (void)state;
-    drops_hold(MOVED, false);
+    drops_hold(MOVED);
 }
 
 static void a_zone_that_was_moved_from_goes(void **state)
 {
     (void)state;
-    drops_hold(MOVED_OUT, false);
+    drops_hold(MOVED_OUT);
 }
 
 static void a_sparse_zone_goes(void **state)
 {
     (void)state;
-    drops_hold(SPARSE, false);
-}
-
-static void a_sparse_zone_of_the_own_disk_goes(void **state)
-{
-    (void)state;
-    drops_hold(SPARSE, true);
-}
-
-static void a_zone_of_the_own_disk_goes(void **state)
-{
-    (void)state;
-    drops_hold(PLAIN, true);
+    drops_hold(SPARSE);
 }
 
 int main(void)
@@ -510,10 +484,8 @@ int main(void)
         cmocka_unit_test(a_plain_zone_goes),
         cmocka_unit_test(a_zone_that_was_moved_to_goes),
         cmocka_unit_test(a_zone_that_was_moved_from_goes),
-        cmocka_unit_test(a_zone_of_the_own_disk_goes),
         cmocka_unit_test(a_sparse_zone_goes),
         cmocka_unit_test(nothing_moves_before_it_is_durable),
-        cmocka_unit_test(a_sparse_zone_of_the_own_disk_goes),
         cmocka_unit_test(the_former_zone_is_left_first),
         cmocka_unit_test(the_former_zone_is_durable_first),
     };

@@ -9,7 +9,6 @@
 
 #define OWNER_ZONE_BYTES (UINT64_C(256) << 10)
 #define OWNER_CHUNK_MAX (700u << 10)
-#define FAKE_HOME_DISK 9999
 #define OWNER_OPS 24u
 #define OWNER_STATES 4096u /* of one chunk */
 
@@ -57,8 +56,6 @@ struct owner {
     uint64_t epoch;
     /* Of backups that are not fakes; NULL: all are. */
     struct sh_world_node (*backup_node)(struct owner *owner, unsigned i);
-    bool has_home; /* its own disk is a backup where there is no other */
-    struct sh_replog *home;
     uint64_t zone_bytes;
     uint32_t size_most;
     unsigned in_use;        /* ops at a time */
@@ -396,8 +393,6 @@ static inline unsigned owner_run(void *arg)
             work++;
         }
     }
-    if (owner->has_home)
-        (void)sh_disk_poll(sh_world_env(owner->world, owner->node)->disk, false);
     return work + sh_backup_step(owner->backup, now_ns, (uint32_t)(now_ns / 1000000000));
 }
 
@@ -454,30 +449,6 @@ static inline void owner_view(struct owner *owner)
     sh_view_destroy(&view);
 }
 
-/* The own disk is a backup, too. */
-static inline void owner_home_open(struct owner *owner)
-{
-    const struct sh_env *env = sh_world_env(owner->world, owner->node);
-    const struct sh_replog_config log = {.disk = env->disk,
-                                         .name = "home",
-                                         .random = env->random,
-                                         .cluster = 77,
-                                         .node = FAKE_OWNER,
-                                         .slot_bytes = 128 << 10,
-                                         .slots = 700,
-                                         .primary_blocks = 512,
-                                         .buffer_bytes = 4 << 20,
-                                         .batch_bytes = 32 << 10,
-                                         .linger_ns = 20 * FAKE_MS,
-                                         .versions_max = 4096,
-                                         .syncs_later = true,
-                                         .handed = sh_backup_handed,
-                                         .durable = sh_backup_durable,
-                                         .arg = owner->backup};
-    assert_int_equal(sh_replog_open(&log, sh_now(&env->clock), 1, &owner->home), SHOAL_OK);
-    sh_backup_home_set(owner->backup, owner->home);
-}
-
 static inline void owner_boot(void *arg, struct sh_world *world, unsigned node)
 {
     struct owner *owner = arg;
@@ -504,13 +475,9 @@ static inline void owner_boot(void *arg, struct sh_world *world, unsigned node)
     owner->config.cluster.msg = owner->msg;
     owner->config.cluster.zones = owner->zones;
     owner->config.cluster.life = FAKE_LIFE;
-    owner->config.cluster.disk = owner->has_home ? FAKE_HOME_DISK : 0;
     owner->config.cluster.random = (struct sh_random){owner_random, owner};
     assert_int_equal(sh_backup_create(&owner->config, &owner->backup), SHOAL_OK);
-    if (owner->has_home)
-        owner_home_open(owner);
-    else
-        sh_backup_begin(owner->backup);
+    sh_backup_begin(owner->backup);
     sh_world_step_add(world, node, sh_zones_step(owner->zones));
     sh_world_step_add(
         world, node,
@@ -523,7 +490,7 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
                                    struct sh_world_node (*backup_node)(struct owner *owner,
                                                                        unsigned i))
 {
-    bool has_home = owner->has_home, has_copysets = owner->config.cluster.has_copysets;
+    bool has_copysets = owner->config.cluster.has_copysets;
     uint32_t sparse_zones = owner->config.sparse_zones;
     unsigned placement = owner->config.cluster.placement;
     memset(owner, 0, sizeof *owner);
@@ -531,11 +498,10 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
     owner->config.cluster.has_copysets = has_copysets;
     owner->config.cluster.placement = placement;
     owner->backup_node = backup_node;
-    owner->has_home = has_home;
     owner->config.cluster.replicas = replicas;
     /* Of real backups, a zone's log has room for two of the largest chunks, and the pieces of a third. */
-    owner->zone_bytes = backup_node || has_home ? 1 << 20 : OWNER_ZONE_BYTES;
-    owner->size_most = backup_node || has_home ? 300 << 10 : OWNER_CHUNK_MAX;
+    owner->zone_bytes = backup_node ? 1 << 20 : OWNER_ZONE_BYTES;
+    owner->size_most = backup_node ? 300 << 10 : OWNER_CHUNK_MAX;
     owner->in_use = OWNER_OPS;
     owner->checks_one_in = 1;
     owner->chunks_most = 60;
@@ -580,7 +546,6 @@ static inline void owner_close(struct owner *owner)
     sh_zones_destroy(owner->zones);
     sh_backup_destroy(owner->backup);
     owner->backup = NULL;
-    sh_replog_close(owner->home);
     sh_directory_destroy(owner->directory);
     sh_msg_destroy(owner->msg);
     sh_store_destroy(owner->store);

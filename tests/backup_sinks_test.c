@@ -51,6 +51,7 @@ static void first_backups_are_spread(void **state)
     owner.config.cluster.placement = SH_PLACEMENT_DISJOINT;
     owner_open(&owner, &calm, 5, 5, 2);
     owner.config.cluster.placement = 0; /* of the next owner */
+    owner.chunks_most = 150;            /* so many zones that it does not matter which of them go */
     for (unsigned round = 0; round < 2; round++) {
         unsigned firsts[FAKE_BACKUPS] = {0}, most = 0, least = UINT32_MAX;
         struct sh_zone_state zone;
@@ -223,37 +224,6 @@ static void an_old_replica_leaves_the_record_first(void **state)
     owner_close(&owner);
 }
 
-/* A node without peers has its own disk as the backup, until there are others. */
-static void the_own_disk_is_replaced(void **state)
-{
-    (void)state;
-    owner.has_home = true;
-    owner_open(&owner, &calm, 2, 0, 2);
-    owner.is_checking = true;
-    write_for(400 * FAKE_MS);
-    owner_pass(&owner, 200 * FAKE_MS);
-    struct sh_zone_state zone;
-    assert_true(owner.acknowledged > 50 && !owner.refused_bare);
-    assert_true(sh_backup_zone_state(owner.backup, 0, &zone));
-    assert_true(zone.count == 1 && zone.backups[0].state == SH_SINK_HOME);
-    assert_true(zone.backups[0].is_recorded && zone.backups[0].disk == FAKE_HOME_DISK);
-    owner.are_failed[0] = owner.are_failed[1] = false;
-    owner_view(&owner);
-    write_for(400 * FAKE_MS);
-    owner_settle(&owner);
-    assert_true(owner.checks > 10);
-    /* And back, when all of them fail: the zones that the log had were dropped there. */
-    backup_fail(0, true);
-    backup_fail(1, true);
-    owner_pass(&owner, 1000 * FAKE_MS);
-    unsigned acknowledged = owner.acknowledged;
-    write_for(2000 * FAKE_MS);
-    owner_pass(&owner, 1000 * FAKE_MS);
-    assert_true(owner.acknowledged > acknowledged);
-    owner_close(&owner);
-    owner.has_home = false;
-}
-
 /* A life that the superpeers have declared over changes nothing, until they see it as up again. */
 static void a_life_that_is_over_changes_nothing(void **state)
 {
@@ -273,7 +243,7 @@ static void a_life_that_is_over_changes_nothing(void **state)
     owner_close(&owner);
 }
 
-/* The only backup fails: writes are refused until another one has the zone, which is found though nothing is written. */
+/* The only backup fails: writes wait until another one has the zone, which is found though nothing is written. */
 static void the_only_backup_is_replaced(void **state)
 {
     (void)state;
@@ -281,7 +251,6 @@ static void the_only_backup_is_replaced(void **state)
     owner.is_checking = true;
     write_for(300 * FAKE_MS);
     owner_settle(&owner);
-    unsigned refused = owner.refused_bare;
     for (unsigned i = 0; i < 2; i++)
         backup_fail(i, true);
     owner_pass(&owner, 200 * FAKE_MS);
@@ -292,7 +261,7 @@ static void the_only_backup_is_replaced(void **state)
     unsigned acknowledged = owner.acknowledged;
     write_for(300 * FAKE_MS);
     owner_settle(&owner);
-    assert_true(owner.acknowledged > acknowledged && owner.refused_bare >= refused);
+    assert_true(owner.acknowledged > acknowledged);
     owner_close(&owner);
 }
 
@@ -416,7 +385,6 @@ int main(void)
         cmocka_unit_test(nodes_that_join_complete_zones),
         cmocka_unit_test(a_backup_on_its_way_acknowledges_nothing),
         cmocka_unit_test(an_old_replica_leaves_the_record_first),
-        cmocka_unit_test(the_own_disk_is_replaced),
         cmocka_unit_test(a_life_that_is_over_changes_nothing),
         cmocka_unit_test(the_only_backup_is_replaced),
         cmocka_unit_test(lost_answers_leave_no_doubt),

@@ -148,7 +148,7 @@ static enum shoal_err log_add(struct sh_replog *log, struct sh_own_zone *zone, u
     const struct sh_replog_zone_config added = {
         .id = log_id(zone->backup, zone->number),
         .owner = config->nid.v,
-        .incarnation = zone->record.incarnation ? zone->record.incarnation : 1,
+        .incarnation = 1,
         .first = first,
         .bytes_max = sh_zone_log_bytes(zone),
         .range_first = first_chunk,
@@ -162,30 +162,6 @@ static uint64_t fresh_chunk(const struct sh_backup *backup)
 {
     uint64_t wanted = sh_store_ids_wanted(backup->config.store);
     return (uint64_t)backup->config.nid.v << 48 | (wanted & SH_LOCAL_IDS);
-}
-
-enum shoal_err sh_zone_log_add(struct sh_own_zone *zone, uint64_t first)
-{
-    struct sh_zone_claim claim;
-    bool has_claim = sh_zone_claim_get(zone, 0, &claim);
-    return log_add(zone->backup->log, zone, first,
-                   has_claim ? claim.first : fresh_chunk(zone->backup));
-}
-
-static void on_forgotten(void *arg, uint64_t id, enum shoal_err err)
-{
-    (void)arg;
-    (void)id;
-    (void)err;
-}
-
-void sh_zone_log_drop(struct sh_own_zone *zone)
-{
-    if (zone->log && sh_replog_zone_drop(zone->log, on_forgotten, zone->backup))
-        SH_WARN("backup", "a zone that is elsewhere now stays in the log of the own disk",
-                SH_U64("zone", zone->number));
-    zone->log = NULL;
-    sh_home_room_found(zone);
 }
 
 enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *log,
@@ -462,21 +438,6 @@ static unsigned drain_all(struct sh_backup *backup)
     return work;
 }
 
-/* The own disk is out of service. Where others can be backups it is one that is lost. */
-static void home_fail(struct sh_backup *backup, enum shoal_err err)
-{
-    struct sh_own_zones *zones = &backup->zones;
-    if (!sh_backup_is_clustered(backup)) {
-        sh_backup_fail(backup, err);
-        return;
-    }
-    for (struct sh_own_zone *zone = zones->first; zone; zone = zone->next_entered) {
-        struct sh_sink *home = sh_sink_home(zone);
-        if (home)
-            sh_sink_lose(home, err);
-    }
-}
-
 static unsigned cluster_step(struct sh_backup *backup, uint64_t now_ns)
 {
     unsigned work = sh_backup_peers_step(backup, now_ns);
@@ -499,12 +460,12 @@ unsigned sh_backup_step(struct sh_backup *backup, uint64_t now_ns, uint32_t seco
         work += sh_zones_drop_step(backup, now_ns);
     }
     backup->stuck_ns = 0;
-    if (backup->stuck && (backup->full || sh_backup_is_clustered(backup)))
+    if (backup->stuck)
         backup->stuck_ns = now_ns + (sh_backup_is_clustered(backup) ? STUCK_NS : FULL_NS);
     if (backup->log) {
         work += sh_replog_step(backup->log, now_ns, seconds);
         if (sh_replog_trouble(backup->log))
-            home_fail(backup, sh_replog_trouble(backup->log));
+            sh_backup_fail(backup, sh_replog_trouble(backup->log));
     }
     return work + sh_waits_call(backup);
 }

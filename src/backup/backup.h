@@ -41,7 +41,6 @@ struct sh_backup_cluster {
     struct sh_zones *zones; /* kept (cluster/zones.h). Destroyed before the backup */
     uint64_t life;          /* of this process (ring/arcs.h) */
     struct sh_random random;
-    uint64_t disk;             /* ID of the own disk; 0: the node has none that could be a backup */
     uint8_t replicas;          /* wanted for each zone, 1 to SH_ZONE_BACKUPS_MAX */
     unsigned placement;        /* flags (placement.h) */
     bool has_copysets;         /* new zones go to sets of nodes (copysets.h) */

@@ -52,7 +52,7 @@ struct sh_large {
  *      └── connection lost, GONE, incarnation rises ─┤
  *                                                    └── LOST, node failed ──► [LOST] ── out of the record ──► [NONE]
  *
- * HOME, the own disk, is always open. */
+ * HOME, the own disk of a node alone, is always open. */
 struct sh_sink {
     struct sh_own_zone *zone;
     enum sh_sink_state state;
@@ -138,12 +138,14 @@ struct sh_own_zone {
     bool is_missing;         /* they have lost it: it is registered again */
 };
 
-/* A chunk whose last image a zone's log has though it is another zone's now, or is gone. */
+/* A chunk whose last image a zone's log has though it is another zone's now, or is gone: until its removal there is durable. */
 struct sh_leftover {
     struct sh_own_zone *zone;
     uint64_t chunk;
-    struct sh_own_zone *moved_to; /* only when that number there is durable; NULL: at once */
+    struct sh_own_zone
+        *moved_to; /* removed only when that number there is durable; NULL: at once */
     uint64_t number;
+    uint64_t removal; /* number of the removal; 0: it is not recorded yet */
 };
 
 #define SH_EVACUATION_WORDS 1024u /* a power of two */
@@ -163,7 +165,7 @@ struct sh_own_zones {
     _Atomic unsigned larges_moving;    /* those of them that move to another zone */
     struct sh_leftover *leftovers;
     size_t leftovers_count, leftovers_promised, leftovers_room;
-    _Atomic size_t at_once; /* those of them that wait for nothing but room */
+    _Atomic size_t at_once; /* those of them whose removals wait for nothing but room */
     struct sh_zone_drop {
         enum sh_zone_drop_phase {
             SH_DROP_NONE,
@@ -173,7 +175,6 @@ struct sh_own_zones {
             SH_DROP_CLOSES,
             SH_DROP_UNMAPS,
             SH_DROP_LEAVES,
-            SH_DROP_SYNCS,
             SH_DROP_TELLS,
             SH_DROP_GOES,
         } phase;
@@ -396,8 +397,11 @@ uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh
 uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *large);
 /* It does not move after all. */
 void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place);
-/* Records removals of leftovers whose time has come; returns how many. */
+/* Records removals of leftovers whose time has come, and forgets those whose removal is durable; returns how many. */
 unsigned sh_zones_leftovers(struct sh_backup *backup);
+/* Whether the zone may not be dropped yet: of a chunk that it has, or had, its own image or one elsewhere would be the last one on the disk. The
+ * caller has the zones' lock. */
+bool sh_zone_is_leaving(const struct sh_own_zone *zone);
 /* The zone has an image of a chunk that is not its, or was undone, and there was no room to record its removal. */
 void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk);
 /* The chunk is there again: it is no such leftover any more. Before that is recorded in this zone. */
@@ -437,7 +441,7 @@ bool sh_evacuation_moves(struct sh_own_zone *zone, uint64_t chunk, uint64_t befo
 /* Records a claim once more, for one cursor. EAGAIN: there is no room now. ENONAME: there is no such claim; the others are behind it. */
 SHOAL_NODISCARD enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot,
                                                     uint8_t only);
-/* Whether the zone has a chunk that has moved to another one, where that is not durable yet. */
+/* Whether the zone has an image of a chunk that has moved to another one, and no removal of it yet. */
 bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk);
 /* The next chunk of a claim from that one on that the store has; false: there is none. */
 bool sh_backup_chunk_next(const struct sh_backup *backup, const struct sh_zone_claim *claim,
@@ -449,7 +453,7 @@ bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_cla
 
 /* Attaches a backup to the zone; NULL: it can't now, as a chunk comes in pieces. */
 struct sh_sink *sh_sink_add(struct sh_own_zone *zone, shoal_nid nid, uint64_t disk);
-/* The same of the own disk, whose log then gets the zone: sh_zone_log_add. */
+/* The same of the own disk, of a node alone. */
 struct sh_sink *sh_sink_home_add(struct sh_own_zone *zone);
 /* It is none any more, and is told so. */
 void sh_sink_drop(struct sh_sink *sink);
@@ -510,17 +514,13 @@ static inline bool sh_sink_keeps_up(const struct sh_sink *sink)
 
 /* --- The own disk (backup.c) ------------------------------------------------------------------- */
 
-/* Adds a zone to the log of the own disk, where its writes begin with that number. Errors of sh_replog_zone_add. */
-SHOAL_NODISCARD enum shoal_err sh_zone_log_add(struct sh_own_zone *zone, uint64_t first);
 /* Bytes that a log is asked to keep for the zone: for two versions of each of its chunks. */
 uint64_t sh_zone_log_bytes(const struct sh_own_zone *zone);
 /* The log has no room for the zone's next write, which the sink's cursor is at (ENOSPC): passes over it where it is of a chunk that was given
  * up, or has the zone's log grow. True: what comes next may be tried at once. Else the zone is full from now on. full.c */
 bool sh_home_room_make(struct sh_sink *home);
-/* The log has taken what there was, or the next write, or is no backup of the zone any more: the zone is not full. */
+/* The log has taken what there was, or the next write: the zone is not full. */
 void sh_home_room_found(struct sh_own_zone *zone);
-/* The log is to forget the zone. */
-void sh_zone_log_drop(struct sh_own_zone *zone);
 
 /* --- Records (records.c) ----------------------------------------------------------------------- */
 

@@ -173,7 +173,7 @@ static bool chunks_step(struct sh_copy *copy)
 static bool copy_one(struct sh_copy *copy)
 {
     struct sh_sink *sink = copy->sink;
-    bool is_open = sink->state == SH_SINK_STREAMING || sink->state == SH_SINK_HOME;
+    bool is_open = sink->state == SH_SINK_STREAMING;
     switch (copy->phase) {
     case SH_COPY_CLAIMS:
         return is_open && claims_step(copy);

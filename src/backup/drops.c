@@ -1,6 +1,6 @@
 /* Dropping zones that are empty, one after the other.
  *
- *   NONE ─┬─► CLOSES ─► UNMAPS ─► LEAVES ─► SYNCS ─► TELLS ─► GOES ─► NONE
+ *   NONE ─┬─► CLOSES ─► UNMAPS ─► LEAVES ─► TELLS ─► GOES ─► NONE
  *         └─► MARKS ─► SETTLES ─► MOVES ─► NONE
  *
  * NONE: an empty zone is looked for, in whose stream there is nothing of a request that a client may still repeat; or one that has
@@ -13,10 +13,8 @@
  * higher number than any zone that ever claimed them, as claims have gone to the newest zone always: so also after a crash, when
  * this zone and those that it had the IDs from claim them again, it is the one that counts.
  *
- * LEAVES: what earlier zones have of chunks that moved here is removed there. Their claims hold again when this zone is gone.
- *
- * SYNCS: until those removals are durable, and whatever else was written by now: the claims of the zones that chunks of this one
- * moved to.
+ * LEAVES: what earlier zones have of chunks that moved here is removed there, durably: their claims hold again when this zone is gone. And what
+ * moved from here is durable in its zone. Other zones are not waited for: in a full log they may need the room that this one gives back.
  *
  * TELLS, GOES: the log drops it, all or nothing. All is what it was when it was closed: no chunk is its own. */
 #include "backup/backup_int.h"
@@ -164,30 +162,14 @@ static unsigned unmap_step(struct sh_backup *backup)
     return 1;
 }
 
-static void on_synced(void *arg, enum shoal_err err)
+static unsigned leave_step(struct sh_own_zones *zones)
 {
-    struct sh_zone_drop *drop = arg;
-    /* Else the log is out of service, and nothing goes on. */
-    if (!err)
-        drop->phase = SH_DROP_TELLS;
-}
-
-static unsigned leave_step(struct sh_backup *backup)
-{
-    struct sh_own_zones *zones = &backup->zones;
-    struct sh_zone_drop *drop = &zones->drop;
     sh_lock_take(&zones->lock);
-    bool is_left = drop->zone->left_here || drop->zone->left_behind ||
-                   atomic_load(&zones->at_once) || zones->is_dropping_over;
+    bool is_over = !zones->is_dropping_over && !sh_zone_is_leaving(zones->drop.zone);
+    if (is_over)
+        zones->drop.phase = SH_DROP_TELLS;
     sh_lock_release(&zones->lock);
-    if (is_left)
-        return 0;
-    drop->phase = SH_DROP_SYNCS;
-    sh_write_begin(&drop->write, SH_LEVEL_DURABLE);
-    sh_backup_write_all(backup, &drop->write);
-    if (!sh_write_wait(backup, &drop->write, on_synced, drop))
-        on_synced(drop, SHOAL_OK);
-    return 1;
+    return is_over;
 }
 
 static unsigned tell_step(struct sh_own_zones *zones)
@@ -233,8 +215,7 @@ unsigned sh_zones_drop_step(struct sh_backup *backup, uint64_t now_ns)
     case SH_DROP_UNMAPS:
         return unmap_step(backup);
     case SH_DROP_LEAVES:
-        return leave_step(backup);
-    case SH_DROP_SYNCS:
+        return leave_step(zones);
     case SH_DROP_GOES:
         return 0;
     case SH_DROP_TELLS:

@@ -25,7 +25,7 @@
 #define SPARSE_PART 4u /* a zone has few chunks below that part of its bytes, */
 #define SHORT_PART 2u  /* and where there is no room for another zone, below that one */
 #define RANGES_MAX (UINT64_C(8) << 20) /* of the map, from which on nothing is evacuated */
-#define LEFTOVERS_MAX 1024u
+#define LEFTOVERS_MAX 2048u
 #define MOVES_A_STEP 64u
 #define CLAIMS_A_STEP 256u
 #define LARGE_STEPS 8u

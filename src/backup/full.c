@@ -66,7 +66,6 @@ bool sh_home_room_make(struct sh_sink *home)
         return true;
     if (atomic_exchange(&zone->is_full, true))
         return false;
-    zone->backup->full++;
     full_tell(zone);
     sh_waits_room(zone->backup); /* whoever waits for room is refused now */
     return false;
@@ -77,7 +76,6 @@ void sh_home_room_found(struct sh_own_zone *zone)
     if (!atomic_load_explicit(&zone->is_full, memory_order_relaxed))
         return;
     atomic_store(&zone->is_full, false);
-    zone->backup->full--;
     zone->grow_again_ns = 0;
     sh_waits_room(zone->backup);
 }

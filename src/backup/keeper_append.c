@@ -46,6 +46,7 @@ static void malformed(struct sh_keeper *keeper, struct sh_kept *kept, shoal_nid 
         return;
     }
     kept->is_suspect = true;
+    kept->is_again = false;
     kept->stream = SH_KEPT_GONE;
     sh_kept_ack(keeper, kept, SH_KEPT_ACK_NOW);
 }

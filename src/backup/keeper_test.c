@@ -253,6 +253,22 @@ static void test_malformed_twice_is_lost(void **state)
     assert_int_equal(open_anew(owner, 0, 2, 1), SHOAL_OK); /* anew */
 }
 
+/* A stream that is over is not asked for once more, though a gap was found just before: the owner would send what nobody takes. */
+static void test_malformed_after_a_gap(void **state)
+{
+    (void)state;
+    assert_int_equal(open_anew(owner, 0, 1, 1), SHOAL_OK);
+    begin(0, 3, 0, SH_REPLICATION_NONE); /* 1 and 2 are missing */
+    put_image(1, 64, 1);
+    rig_append_send(owner, &append);
+    begin(0, 1, 0, SH_REPLICATION_NONE);
+    put_malformed(0);
+    send();
+    assert_true(status().gaps == 1 && status().malformed == 1);
+    assert_int_equal(told(0)->state, SH_REPLICATION_GONE);
+    assert_int_equal(owner->told[0].of_state[SH_REPLICATION_AGAIN], 0);
+}
+
 static void test_a_zone_that_is_not_open(void **state)
 {
     (void)state;
@@ -469,6 +485,7 @@ int main(void)
         TEST(test_malformed_entries),
         TEST(test_a_message_that_is_too_large),
         TEST(test_malformed_twice_is_lost),
+        TEST(test_malformed_after_a_gap),
         TEST(test_a_zone_that_is_not_open),
         TEST(test_when_acks_go),
         TEST(test_acks_share_messages),

@@ -22,11 +22,6 @@ static shoal_nid own_nid(const struct sh_own_zone *zone)
     return zone->backup->config.nid;
 }
 
-static bool has_home(const struct sh_backup *backup)
-{
-    return backup->log && backup->config.cluster.disk && !sh_replog_trouble(backup->log);
-}
-
 /* --- Asking the superpeers --------------------------------------------------------------------- */
 
 static void on_answer(struct sh_zone_op *op, enum shoal_err err,
@@ -287,19 +282,6 @@ enum shoal_err sh_record_remove(struct sh_own_zone *zone)
 
 /* --- The record of a new zone ------------------------------------------------------------------ */
 
-/* Adds the own disk as a backup of the zone. */
-static struct sh_sink *home_add(struct sh_own_zone *zone)
-{
-    if (zone->log || !has_home(zone->backup))
-        return NULL;
-    struct sh_sink *sink = sh_sink_home_add(zone);
-    if (sink && sh_zone_log_add(zone, sink->cursor.kept.number)) {
-        sh_sink_drop(sink);
-        sink = NULL;
-    }
-    return sink;
-}
-
 static void backup_put(struct sh_zone *record, const struct sh_sink *sink)
 {
     record->backups[record->count++] = (struct sh_zone_backup){sink->nid, sink->disk};
@@ -326,8 +308,6 @@ static void new_ask(struct sh_own_zone *zone, uint64_t now_ns)
         struct sh_sink *sink = sh_sink_add(zone, chosen[i].nid, chosen[i].disk);
         SH_ASSERT(sink);
     }
-    if (!count)
-        (void)home_add(zone);
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         if (zone->sinks[i].state == SH_SINK_NONE)
             continue;
@@ -340,19 +320,6 @@ static void new_ask(struct sh_own_zone *zone, uint64_t now_ns)
 }
 
 /* --- What a record should say ------------------------------------------------------------------ */
-
-/* The own disk is a backup only where no other node is. */
-static void home_out(struct sh_own_zone *zone, struct sh_zone *wish)
-{
-    unsigned kept = 0;
-    if (wish->count < 2)
-        return;
-    for (unsigned i = 0; i < wish->count; i++) {
-        if (wish->backups[i].nid.v != own_nid(zone).v)
-            wish->backups[kept++] = wish->backups[i];
-    }
-    wish->count = (uint8_t)kept;
-}
 
 /* Backups that had failed and were replaced may be there again: there are to be no more than are wanted. Those that have failed, or stand still, go first. */
 static void surplus_out(struct sh_own_zone *zone, struct sh_zone *wish)
@@ -399,7 +366,6 @@ static struct sh_zone wish_of(struct sh_own_zone *zone)
         if (sink->state != SH_SINK_NONE && has_joined(sink))
             backup_put(&wish, sink);
     }
-    home_out(zone, &wish);
     surplus_out(zone, &wish);
     if (!wish.count) {
         /* Backups that failed may come back, and are the only ones that have what was acknowledged: they stay until another one has. */
@@ -478,8 +444,7 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
         if (old)
             sh_sink_forget(old);
         sink = sh_sink_add(zone, chosen[0].nid, chosen[0].disk);
-    } else if (!well && !sh_sink_home(zone))
-        sink = home_add(zone);
+    }
     if (!sink)
         return now_ns + LOOK_NS;
     sh_copy_begin(sink);

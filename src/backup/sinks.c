@@ -49,14 +49,12 @@ struct sh_sink *sh_sink_add(struct sh_own_zone *zone, shoal_nid nid, uint64_t di
 
 struct sh_sink *sh_sink_home_add(struct sh_own_zone *zone)
 {
-    const struct sh_backup_config *config = &zone->backup->config;
     struct sh_sink *sink = sink_attach(zone);
     if (!sink)
         return NULL;
     sink->state = SH_SINK_HOME;
-    sink->nid = config->nid;
-    sink->disk = config->cluster.disk;
-    sink->counts = !sh_backup_is_clustered(zone->backup);
+    sink->nid = zone->backup->config.nid;
+    sink->counts = true;
     return sink;
 }
 
@@ -134,7 +132,7 @@ void sh_zone_bare_look(struct sh_own_zone *zone)
 void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)
 {
     struct sh_own_zone *zone = sink->zone;
-    SH_ASSERT(sink->state != SH_SINK_NONE);
+    SH_ASSERT(sh_sink_is_node(sink));
     if (sink->state == SH_SINK_LOST)
         return;
     SH_WARN("backup", "a backup of a zone is lost: another one is needed",
@@ -143,8 +141,6 @@ void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)
         sh_copy_cancel(zone->copy);
     call_leave(sink);
     cursor_end(sink);
-    if (sink->state == SH_SINK_HOME)
-        sh_home_room_found(zone);
     sink->state = SH_SINK_LOST;
     sink->is_stalled = false;
     sink->why = why;
@@ -432,8 +428,6 @@ void sh_sink_drop(struct sh_sink *sink)
 {
     struct sh_own_zone *zone = sink->zone;
     bool is_node = sh_sink_is_node(sink);
-    if (sink->state == SH_SINK_HOME)
-        sh_zone_log_drop(zone);
     call_leave(sink);
     /* Once; what does not come through is found by the backup, which is in no record. */
     if (is_node && zone->record.version && sink_ask(sink, SH_REPLICATION_CLOSE))

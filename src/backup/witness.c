@@ -111,17 +111,22 @@ static struct sh_large *large_among(const struct sh_own_zones *zones, uint64_t c
     return large;
 }
 
-/* Whether a large image of the chunk is on its way to another zone: its own zone, which is not held, then admits
- * nothing of it. Asked with the chunk held, which whoever tells that image takes once more after it has begun. */
-static bool is_moving(struct sh_backup *backup, uint64_t chunk)
+/* Whether a large image of the chunk is on its way. */
+static bool is_on_its_way(struct sh_own_zones *zones, uint64_t chunk)
 {
-    struct sh_own_zones *zones = &backup->zones;
-    if (!atomic_load_explicit(&zones->larges_moving, memory_order_acquire))
-        return false;
     sh_lock_take(&zones->lock);
     bool is_so = large_among(zones, chunk) != NULL;
     sh_lock_release(&zones->lock);
     return is_so;
+}
+
+/* Whether it is on its way to another zone: its own zone, which is not held, then admits
+ * nothing of it. Asked with the chunk held, which whoever tells that image takes once more after it has begun. */
+static bool is_moving(struct sh_backup *backup, uint64_t chunk)
+{
+    struct sh_own_zones *zones = &backup->zones;
+    return atomic_load_explicit(&zones->larges_moving, memory_order_acquire) &&
+           is_on_its_way(zones, chunk);
 }
 
 /* --- What came of a request -------------------------------------------------------------------- */
@@ -338,14 +343,15 @@ static struct sh_large *large_find(struct sh_backup *backup, uint64_t chunk)
     return large;
 }
 
-/* False: another image of the chunk is on its way, or has taken it to another zone since its place was found. */
+/* False: another image of the chunk is on its way, or has taken it to another zone since its place was found. A zone that the chunk has left before tells
+ * it for a copy: the zone's removal of it, which the held backlog keeps out, comes later. */
 static bool large_enter(struct sh_backup *backup, struct sh_large *large)
 {
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *from = large->place.from ? large->place.from : large->place.zone;
     sh_lock_take(&zones->lock);
-    bool is_alone = sh_zone_is(&large->place) && !large_among(zones, large->chunk) &&
-                    sh_zones_find(backup, large->chunk) == from;
+    bool is_there = large->is_left || sh_zones_find(backup, large->chunk) == from;
+    bool is_alone = is_there && sh_zone_is(&large->place) && !large_among(zones, large->chunk);
     if (is_alone) {
         large->next = zones->larges;
         zones->larges = large;
@@ -376,7 +382,8 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
     uint64_t chunk = sh_backup_chunk(backup, cid);
     bool is_new = size_before == 0; /* what grows from no bytes is all zeros, and told at once */
     enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
-    if (!err && is_moving(backup, chunk))
+    /* Before the backlog is held, which would end with room for others, at each try. */
+    if (!err && is_on_its_way(&backup->zones, chunk))
         err = SHOAL_EAGAIN;
     if (!err)
         err = place_find(backup, chunk, is_new ? 0 : sh_zone_bytes_of(size_before),

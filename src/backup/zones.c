@@ -491,19 +491,15 @@ static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
     return claim_entry(slot, &place->zone->claims[slot], room);
 }
 
-/* A zone has an image of a chunk that is not its any more: place->from, or where none is, place->zone. Room was made. */
-static void leftover_add(struct sh_own_zones *zones, uint64_t chunk,
-                         const struct sh_zone_place *place, uint64_t number)
+/* A zone has an image of a chunk that is not its any more. Room was made. */
+static void leftover_add(struct sh_own_zones *zones, const struct sh_leftover *leftover)
 {
     sh_lock_assert_held(&zones->lock);
-    struct sh_own_zone *zone = place->from ? place->from : place->zone;
-    struct sh_own_zone *to = place->from ? place->zone : NULL;
-    zones->leftovers[zones->leftovers_count++] =
-        (struct sh_leftover){.zone = zone, .chunk = chunk, .moved_to = to, .number = number};
-    zone->left_here++;
-    if (to)
-        to->left_behind++;
-    else
+    zones->leftovers[zones->leftovers_count++] = *leftover;
+    leftover->zone->left_here++;
+    if (leftover->moved_to)
+        leftover->moved_to->left_behind++;
+    else if (!leftover->removal)
         /* release: sh_zones_made, of who makes the chunk again */
         atomic_fetch_add_explicit(&zones->at_once, 1, memory_order_release);
 }
@@ -515,7 +511,7 @@ static void leftover_remove(struct sh_own_zones *zones, size_t i)
     leftover->zone->left_here--;
     if (leftover->moved_to)
         leftover->moved_to->left_behind--;
-    else
+    else if (!leftover->removal)
         atomic_fetch_sub_explicit(&zones->at_once, 1, memory_order_relaxed);
     zones->leftovers[i] = zones->leftovers[--zones->leftovers_count];
 }
@@ -530,7 +526,7 @@ uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh
     claim.with_next = true;
     uint64_t number = sh_backlog_record(&place->zone->backlog, &claim, entry);
     if (!is_new)
-        leftover_add(zones, chunk, place, number);
+        leftover_add(zones, &(struct sh_leftover){place->from, chunk, place->zone, number, 0});
     sh_lock_release(&zones->lock);
     return number;
 }
@@ -545,31 +541,53 @@ uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *la
     memcpy(claim.completion, large->with_claim.completion, claim.completion_size);
     uint64_t number = sh_backlog_hold_end(&large->place.zone->backlog, &large->last, &claim);
     if (!large->is_new)
-        leftover_add(zones, large->chunk, &large->place, number);
+        leftover_add(zones, &(struct sh_leftover){large->place.from, large->chunk,
+                                                  large->place.zone, number, 0});
     sh_lock_release(&zones->lock);
     return number;
 }
 
 /* --- Leftovers --------------------------------------------------------------------------------- */
 
-static bool is_time(const struct sh_leftover *leftover)
+static bool is_durable(struct sh_own_zone *zone, uint64_t number)
 {
-    return !leftover->moved_to ||
-           atomic_load(&leftover->moved_to->acked[SH_LEVEL_DURABLE]) > leftover->number;
+    return atomic_load(&zone->acked[SH_LEVEL_DURABLE]) > number;
 }
 
-/* Records that a zone has a chunk no more; false: there is no room now. */
-static bool leave(struct sh_own_zone *zone, uint64_t chunk)
+/* Whether the zone goes, with all that it has. */
+static bool is_closed(const struct sh_own_zone *zone)
+{
+    const struct sh_zone_drop *drop = &zone->backup->zones.drop;
+    return zone == drop->zone && drop->phase > SH_DROP_CLOSES;
+}
+
+/* Records that a zone has a chunk no more; returns the number of that, 0: there is no room now. */
+static uint64_t leave(struct sh_own_zone *zone, uint64_t chunk)
 {
     const struct sh_backlog_entry removal = {.local_id = chunk & SH_LOCAL_IDS,
                                              .creator = (uint16_t)(chunk >> 48),
                                              .kind = SH_BACKLOG_REMOVAL,
                                              .pieces = 1};
     if (sh_backlog_admit(&zone->backlog, SH_BACKLOG_HEAD_BYTES))
-        return false;
-    (void)sh_backlog_record(&zone->backlog, NULL, &removal);
+        return 0;
+    uint64_t number = sh_backlog_record(&zone->backlog, NULL, &removal);
     sh_zone_dirty(zone);
-    return true;
+    return number;
+}
+
+/* Goes on with it; returns whether it is none any more. */
+static bool leftover_step(struct sh_own_zones *zones, struct sh_leftover *leftover)
+{
+    if (leftover->removal)
+        return is_durable(leftover->zone, leftover->removal);
+    if (leftover->moved_to && !is_durable(leftover->moved_to, leftover->number))
+        return false;
+    if (is_closed(leftover->zone))
+        return true;
+    leftover->removal = leave(leftover->zone, leftover->chunk);
+    if (leftover->removal && !leftover->moved_to)
+        atomic_fetch_sub_explicit(&zones->at_once, 1, memory_order_relaxed);
+    return false;
 }
 
 bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk)
@@ -579,7 +597,8 @@ bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk)
     sh_lock_take(&zones->lock);
     for (size_t i = 0; i < zones->leftovers_count && zone->left_here && !has_left; i++) {
         const struct sh_leftover *leftover = &zones->leftovers[i];
-        has_left = leftover->zone == zone && leftover->chunk == chunk && leftover->moved_to;
+        has_left = leftover->zone == zone && leftover->chunk == chunk && leftover->moved_to &&
+                   !leftover->removal;
     }
     sh_lock_release(&zones->lock);
     return has_left;
@@ -591,43 +610,69 @@ unsigned sh_zones_leftovers(struct sh_backup *backup)
     unsigned done = 0;
     sh_lock_take(&zones->lock);
     for (size_t i = 0; i < zones->leftovers_count && done < LEFTOVERS_A_STEP;) {
-        const struct sh_leftover *leftover = &zones->leftovers[i];
-        /* The zone goes with all that it has. */
-        bool is_closed = leftover->zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES;
-        if (!is_closed && (!is_time(leftover) || !leave(leftover->zone, leftover->chunk))) {
+        struct sh_leftover *leftover = &zones->leftovers[i];
+        bool had_removal = leftover->removal != 0;
+        bool is_over = leftover_step(zones, leftover);
+        done += is_over || (leftover->removal != 0) != had_removal;
+        if (is_over)
+            leftover_remove(zones, i);
+        else
             i++;
-            continue;
-        }
-        leftover_remove(zones, i);
-        done++;
     }
     sh_lock_release(&zones->lock);
     return done;
 }
 
+static bool claims(const struct sh_own_zone *zone, uint64_t chunk)
+{
+    size_t i = 0;
+    while (i < zone->claims_count &&
+           (chunk < zone->claims[i].first || chunk > zone->claims[i].last))
+        i++;
+    return i < zone->claims_count;
+}
+
+bool sh_zone_is_leaving(const struct sh_own_zone *zone)
+{
+    const struct sh_own_zones *zones = &zone->backup->zones;
+    bool is_leaving = zone->left_here || zone->left_behind;
+    for (size_t i = 0; !is_leaving && i < zones->leftovers_count; i++)
+        is_leaving = !zones->leftovers[i].moved_to && claims(zone, zones->leftovers[i].chunk);
+    return is_leaving;
+}
+
+/* The same with memory for it; where there is none, no zone may go any more. */
+static void leftover_note(struct sh_own_zones *zones, const struct sh_leftover *leftover)
+{
+    sh_lock_assert_held(&zones->lock);
+    if (leftovers_grow(zones)) {
+        SH_WARN("backup",
+                "out of memory: an image of a chunk that is not there stays in the log, and no "
+                "zone is dropped until the next start",
+                SH_U64("chunk", leftover->chunk));
+        zones->is_dropping_over = true;
+    } else {
+        leftover_add(zones, leftover);
+    }
+}
+
 void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk)
 {
-    struct sh_own_zone *zone = backup->zones.all[number % SH_ZONES_MAX];
+    struct sh_own_zones *zones = &backup->zones;
+    struct sh_leftover leftover = {.zone = zones->all[number % SH_ZONES_MAX], .chunk = chunk};
+    sh_lock_take(&zones->lock);
     /* At once, before anything else of the zone: the chunk may move there later. */
-    if (!leave(zone, chunk))
-        sh_zones_leave(backup, &(struct sh_zone_place){.zone = zone, .number = number}, chunk);
+    leftover.removal = leave(leftover.zone, chunk);
+    leftover_note(zones, &leftover);
+    sh_lock_release(&zones->lock);
 }
 
 void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk)
 {
     struct sh_own_zones *zones = &backup->zones;
     sh_lock_take(&zones->lock);
-    bool is_gone = !sh_zone_is(place) ||
-                   (place->zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES);
-    if (!is_gone && leftovers_grow(zones)) {
-        SH_WARN("backup",
-                "out of memory: an image of a chunk that is not there stays in the log, and no "
-                "zone is dropped until the next start",
-                SH_U64("chunk", chunk));
-        zones->is_dropping_over = true;
-    } else if (!is_gone) {
-        leftover_add(zones, chunk, place, 0);
-    }
+    if (sh_zone_is(place) && !is_closed(place->zone))
+        leftover_note(zones, &(struct sh_leftover){.zone = place->zone, .chunk = chunk});
     sh_lock_release(&zones->lock);
 }
 
@@ -640,7 +685,8 @@ void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uin
     sh_lock_take(&zones->lock);
     for (size_t i = 0; i < zones->leftovers_count; i++) {
         const struct sh_leftover *leftover = &zones->leftovers[i];
-        if (leftover->chunk == chunk && leftover->zone == zone && !leftover->moved_to) {
+        if (leftover->chunk == chunk && leftover->zone == zone && !leftover->moved_to &&
+            !leftover->removal) {
             leftover_remove(zones, i);
             break;
         }

@@ -163,11 +163,22 @@ static void test_moves(void **state)
     sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number);
     assert_int_equal(sh_zones_leftovers(backup), 0);
     assert_end(0);
+    assert_true(sh_zone_has_left(zones[0], grows.v));
     sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number + 1);
     assert_int_equal(sh_zones_leftovers(backup), 1);
     assert_int_equal(sh_zones_leftovers(backup), 0);
     assert_next(0, grows.v, SH_BACKLOG_REMOVAL, 0, false);
     assert_end(0);
+    assert_false(sh_zone_has_left(zones[0], grows.v));
+    /* Neither zone may go before the removal is durable: the claims of the old one would hold again, or its image be the last one. */
+    assert_true(sh_zone_is_leaving(zones[0]) && sh_zone_is_leaving(zones[1]));
+    number = sh_backlog_next(&zones[0]->backlog) - 1;
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, number);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_true(sh_zone_is_leaving(zones[0]) && sh_zone_is_leaving(zones[1]));
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, number + 1);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_false(sh_zone_is_leaving(zones[0]) || sh_zone_is_leaving(zones[1]));
     /* From now on it is the other zone's. */
     assert_int_equal(resize(grows, 300), SHOAL_OK);
     assert_next(1, grows.v, SH_BACKLOG_IMAGE, 300, false);
@@ -292,6 +303,55 @@ static void test_left(void **state)
     assert_int_equal(sh_zones_leftovers(backup), 1);
     assert_next(0, second.v, SH_BACKLOG_REMOVAL, 0, false);
     assert_end(0);
+    assert_int_equal(backup->zones.at_once, 0);
+    /* A removal that is recorded stays, though the ID is in use again. */
+    assert_int_equal(sh_store_remove(store, second), SHOAL_OK);
+    assert_int_equal(make(30).v, second.v);
+    assert_true(sh_zone_is_leaving(zones[0]));
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, sh_backlog_next(&zones[0]->backlog));
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_false(sh_zone_is_leaving(zones[0]));
+}
+
+/* A zone that is closed goes with its images, but not before what moved from it is durable where it is now. */
+static void test_closed(void **state)
+{
+    (void)state;
+    shoal_cid grows = make(100);
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    read_all(0);
+    assert_int_equal(resize(grows, 200000), SHOAL_OK);
+    uint64_t number = sh_backlog_next(&zones[1]->backlog) - 1;
+    backup->zones.drop.zone = zones[0];
+    backup->zones.drop.phase = SH_DROP_LEAVES;
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_true(sh_zone_is_leaving(zones[0]));
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number + 1);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_false(sh_zone_is_leaving(zones[0]));
+    assert_end(0);
+    backup->zones.drop.phase = SH_DROP_NONE;
+}
+
+/* A start finds an image that a later zone's claim outweighs: neither zone goes before its removal is durable, a third one does. */
+static void test_left_found(void **state)
+{
+    (void)state;
+    const uint64_t chunk = id_of(77);
+    const struct sh_zone_claim claim = {id_of(70), id_of(80)};
+    assert_int_equal(sh_zone_claimed(zones[2], &claim), SHOAL_OK);
+    sh_backup_left_found(backup, 1, chunk);
+    assert_next(1, chunk, SH_BACKLOG_REMOVAL, 0, false);
+    assert_end(1);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_true(sh_zone_is_leaving(zones[1]) && sh_zone_is_leaving(zones[2]));
+    assert_false(sh_zone_is_leaving(zones[0]) || sh_zone_is_leaving(zones[3]));
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, 2);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    for (unsigned i = 0; i < ZONES; i++)
+        assert_false(sh_zone_is_leaving(zones[i]));
 }
 
 /* A large chunk in pieces, given up and made; that of another zone moves with its claim behind it. */
@@ -411,6 +471,50 @@ static void test_large_moves_alone(void **state)
     assert_int_equal(resize(small, 101), SHOAL_OK);
 }
 
+/* The copy of a zone wants a large chunk that has left it, while that is written where it is now: it waits, and wakes nobody who waits for room. */
+static void test_large_that_left_waits(void **state)
+{
+    (void)state;
+    shoal_cid large = make(300000);
+    (void)make(700000);
+    const struct sh_store_rewrite grows[] = {
+        {.kind = SH_STORE_RESIZE, .cid = large, .size = 500000},
+        {.kind = SH_STORE_RESIZE, .cid = large, .size = 520000},
+    };
+    const struct sh_store_rewrite retell = {.kind = SH_STORE_RETELL, .cid = large};
+    struct sh_store_rewriting *grow = rewriting_of(&grows[0]);
+    while (!sh_store_rewriting_step(grow))
+        continue;
+    assert_int_equal(sh_store_rewriting_end(grow), SHOAL_OK);
+    assert_true(sh_zone_has_left(zones[0], large.v));
+    read_all(1);
+    grow = rewriting_of(&grows[1]);
+    while (!zones[1]->backlog.is_held || !zones[1]->backlog.has_pieces)
+        assert_false(sh_store_rewriting_step(grow));
+    uint64_t rooms = backup->rooms;
+    sh_backup_teller_set(zones[0], 1);
+    struct sh_store_rewriting *told = rewriting_of(&retell);
+    for (unsigned step = 0; step < 100; step++)
+        assert_false(sh_store_rewriting_step(told));
+    sh_backup_teller_set(NULL, 0);
+    assert_int_equal(backup->rooms, rooms);
+    while (!sh_store_rewriting_step(grow))
+        continue;
+    assert_int_equal(sh_store_rewriting_end(grow), SHOAL_OK);
+    /* Then it is told, and the removal of it comes behind. */
+    sh_backup_teller_set(zones[0], 1);
+    for (unsigned step = 0; !zones[0]->backlog.is_held || !zones[0]->backlog.has_pieces; step++)
+        assert_true(step < 1000 && !sh_store_rewriting_step(told));
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, 100);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    while (!sh_store_rewriting_step(told))
+        continue;
+    assert_int_equal(sh_store_rewriting_end(told), SHOAL_OK);
+    sh_backup_teller_set(NULL, 0);
+    assert_ptr_equal(sh_zones_find(backup, large.v), zones[1]);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+}
+
 /* A life's numbers begin where no other one's do; zones of earlier ones, if there are any, are found as well. */
 static void test_numbers(void **state)
 {
@@ -449,9 +553,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cancelled, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_closed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_left_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_given_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_moves_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_that_left_waits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_numbers, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
