@@ -56,7 +56,8 @@ struct test {
 
 static unsigned all_cleaned, all_compactions, all_full, all_marks, all_writes, all_kept, all_packs,
     all_batches, all_flushes, all_troubles, all_handed, all_taken, all_abandoned, all_drops,
-    all_drops_cut, all_refused, all_discards, all_eons;
+    all_drops_cut, all_refused, all_discards, all_eons, all_short;
+static bool are_tables_short;
 
 static uint64_t now_of(const struct test *test)
 {
@@ -72,6 +73,8 @@ static uint32_t seconds_of(const struct test *test)
 static unsigned log_step(void *arg)
 {
     struct test *test = arg;
+    const struct sh_version_pool *tables = test->rig.log->tables;
+    all_short += sh_version_pool_used(tables) > sh_version_pool_bytes(tables) / 8 * 7;
     return sh_replog_step(test->rig.log, now_of(test), seconds_of(test));
 }
 
@@ -115,6 +118,10 @@ static void boot(void *arg, struct sh_world *world, unsigned node)
     test->rig.config.primary_blocks = 300;
     test->rig.config.batch_bytes = test->batch_bytes;
     test->rig.config.versions_max = test->versions_max;
+    if (are_tables_short) { /* two of 256 slots, for all zones */
+        test->rig.config.versions_max = 256;
+        test->rig.config.tables_bytes = 1;
+    }
     test->rig.config.buffer_bytes = 640 << 10;
     test->opened =
         sh_replog_open(&test->rig.config, now_of(test), seconds_of(test), &test->rig.log);
@@ -556,6 +563,20 @@ static void fixed_seeds_with_full_disks_hold(void **state)
     assert_true(all_refused > 5 && all_discards > 50 && all_writes - writes > 10000);
 }
 
+/* Zones take turns with the memory for their tables of versions, so epochs end when others need it. */
+static void fixed_seeds_with_short_tables_hold(void **state)
+{
+    (void)state;
+    unsigned before = all_short;
+    are_tables_short = true;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        run_seed(seed, seed);
+    are_tables_short = false;
+    print_message("%u times less than an eighth of the memory for tables was left\n",
+                  all_short - before);
+    assert_true(all_short - before > 100);
+}
+
 #define EPOCHS 12 /* of an eon; those of a quarter are for starts */
 
 static void run_seed_with_eons(uint64_t seed, uint64_t at)
@@ -587,6 +608,7 @@ int main(void)
         cmocka_unit_test(fresh_seeds_hold),
         cmocka_unit_test(fixed_seeds_with_drops_hold),
         cmocka_unit_test(fresh_seeds_with_drops_hold),
+        cmocka_unit_test(fixed_seeds_with_short_tables_hold),
         cmocka_unit_test(fixed_seeds_with_full_disks_hold),
         cmocka_unit_test(fixed_seeds_with_eons_hold),
         cmocka_unit_test(fresh_seeds_with_eons_hold),
