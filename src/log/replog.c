@@ -683,8 +683,6 @@ void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *
     status_out->slots_reserved = log->slots.free_count;
     status_out->is_full = log->room.is_full;
     status_out->refused = log->room.refused;
-    if (sh_disk_space(log->config.disk, &status_out->disk_bytes, &status_out->disk_free))
-        status_out->disk_bytes = status_out->disk_free = 0;
 }
 
 void sh_replog_space_get(const struct sh_replog *log, struct sh_replog_space *space_out)

@@ -96,7 +96,8 @@ struct sh_replog_config {
 };
 
 /* Opens the file, which is created if it is not there. What was in the primary log is written to slots. ECLUSTER: it is another
- * node's or cluster's. EINVAL: buffer_bytes is not enough for three batches and two epochs, or batch_bytes is more than a batch may have; or a file that is new would be of other sizes than are said above. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. seconds: as in sh_replog_step. */
+ * node's or cluster's. EINVAL: buffer_bytes is not enough for three batches and two epochs, or batch_bytes is more than a batch may have; or a file that is new would be of other sizes than are said above. EVERSION, ECORRUPT: it is none of ours; of a raw
+ * disk without a log the first MiB must be zero (ECORRUPT). ENOSPC: the disk is full, or a raw disk has fewer bytes than the log. ENOMEM, EIO. seconds: as in sh_replog_step. */
 SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *config,
                                               uint64_t now_ns, uint32_t seconds,
                                               struct sh_replog **log_out);
@@ -305,11 +306,10 @@ struct sh_replog_status {
     uint32_t zones, slots, slots_free;
     uint32_t slots_reserved;            /* of slots_free: with room on the disk */
     uint64_t discards, discarded_bytes; /* of slots that were free; bytes */
-    /* Of the disk, with the files of others; UINT64_MAX: it sets no limit. 0, 0: it does not say. */
-    uint64_t disk_bytes, disk_free;
     bool is_full;     /* it had no room when it was asked last */
     uint64_t refused; /* reservations and writes for which it had none */
 };
+/* Copies; makes no system call. */
 void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out);
 
 /* Bytes of slots. Looks at all zones. */
