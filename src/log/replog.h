@@ -306,8 +306,8 @@ struct sh_replog_status {
     uint32_t zones, slots, slots_free;
     uint32_t slots_reserved;            /* of slots_free: with room on the disk */
     uint64_t discards, discarded_bytes; /* of slots that were free; bytes */
-    bool is_full;     /* it had no room when it was asked last */
-    uint64_t refused; /* reservations and writes for which it had none */
+    bool is_full;                       /* it had no room when it was asked last */
+    uint64_t refused;                   /* reservations and writes for which it had none */
 };
 /* Copies; makes no system call. */
 void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out);
