@@ -241,8 +241,9 @@ static void figures_take(const struct run *run, struct sh_bench_figures *figures
     double writes = (double)(after.slot_writes - before->slot_writes);
     double slots = (double)(after.slot_bytes - before->slot_bytes);
     double primary = (double)(after.primary_bytes - before->primary_bytes);
-    double cleaning = (double)(after.survivor_bytes - before->survivor_bytes) +
-                      (double)(after.version_bytes - before->version_bytes);
+    double survivors = (double)(after.survivor_bytes - before->survivor_bytes);
+    double versions = (double)(after.version_bytes - before->version_bytes);
+    double cleaning = survivors + versions;
     double memory = (double)(run->resident_most - run->resident_before);
     double in_use = (double)run->slots_most;
     double entries = slots - cleaning, written = (double)(after.appended - before->appended);
@@ -258,7 +259,8 @@ static void figures_take(const struct run *run, struct sh_bench_figures *figures
     sh_bench_figure_add(figures, "amplification_all", (primary + slots) / payload);
     sh_bench_figure_add(figures, "amplification_primary", primary / payload);
     sh_bench_figure_add(figures, "amplification_slots", (slots - cleaning) / payload);
-    sh_bench_figure_add(figures, "amplification_cleaning", cleaning / payload);
+    sh_bench_figure_add(figures, "amplification_survivors", survivors / payload);
+    sh_bench_figure_add(figures, "amplification_versions", versions / payload);
     double segments = entries > 0 ? slots / entries : 0;
     double theory = room > 0 ? sh_log_theory(plan->selection, live / room) : 0;
     sh_bench_figure_add(figures, "amplification_segments", segments);

@@ -15,7 +15,8 @@
  *   memory_bytes                       most that the process had more than before the log was opened
  *   log_per_memory                     most bytes of slots in use, divided by that
  *   amplification_all, and by source   bytes written for one of the payload: _primary, _slots (batches
- *                                      that were appended), _cleaning (survivors and version logs)
+ *                                      that were appended), _survivors (that cleaning copied), _versions (version
+ *                                      logs)
  *   amplification_segments             bytes written to slots for one of a write with its header, and
  *   theory                             the same by the theory of the selection, with as many slots in use on
  *                                      average, were the writes uniform and the run without end

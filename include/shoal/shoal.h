@@ -91,13 +91,21 @@ struct shoal_options {
      * certificate, its private key, and the authority that signs the cluster's certificates. All
      * three, or none: no TLS. */
     const char *tls_cert_file, *tls_key_file, *tls_ca_file;
+    /* Embedded, with data_dir: how the log of chunks is read and written: "cached" (through the page
+     * cache, the default), "direct" (around it), or "raw": direct, on log_device. */
+    const char *log_access;
+    /* With log_access "raw", and only then: path, from / on, of a partition, or of a file that is used
+     * as one and keeps its size; this store has it alone. A new log is only made where the first MiB
+     * is zero. data_dir has the names, and a note of the device (the file replicas.device): without
+     * that, a device that has a log is not taken for this store's. */
+    const char *log_device;
 };
 
 /* Opens a store. options may be NULL: embedded. Addresses are asked in turn, each for at most
  * timeout_ns, until one answers; blocks meanwhile. EADDRESS, EUNREACHABLE (no address answered),
  * ESECRET, ECLUSTER, EVERSION, ETLS (one side has TLS and the other has not, a certificate was not
  * accepted, or a file can't be used), ENOMEM, EIO and ERANGE (secret_file), EINVAL
- * (store_bytes_max, transport, level), EBUSY (the cluster is just starting, and was for timeout_ns). */
+ * (store_bytes_max, transport, level; log_access or log_device, or the log is elsewhere), EBUSY (the cluster is just starting, and was for timeout_ns). */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_open(const struct shoal_options *options,
                                                     shoal **store_out);
 /* Closes it: asynchronous calls in flight end before it returns, with their result or ESTOPPED; the

@@ -307,6 +307,67 @@ static enum shoal_err check_times(const struct sh_options *options,
     return SHOAL_ERANGE;
 }
 
+#define SEGMENTS_IN_BUFFER 4
+#define BUFFER_BESIDE (UINT64_C(1) << 20)
+
+/* Sizes that are multiples of something, and a buffer for what may be in it at once: where batches are as large as segments, three of these and
+ * two epochs' versions (src/log/replog_open.c). */
+static enum shoal_err check_log_sizes(const struct sh_options *options,
+                                      struct sh_options_error *error_out)
+{
+    const struct {
+        const char *source;
+        uint64_t bytes, unit;
+    } sizes[] = {{"option log_segment_bytes", options->log_segment_bytes, 4096},
+                 {"option log_primary_bytes", options->log_primary_bytes, 4096},
+                 {"option log_buffer_bytes", options->log_buffer_bytes, 65536}};
+    char bytes[SH_NUMBER_TEXT_MAX], least[SH_NUMBER_TEXT_MAX];
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i].bytes % sizes[i].unit == 0)
+            continue;
+        sh_option_error(error_out, sizes[i].source, "%s is not a multiple of %" PRIu64,
+                        sh_number_format(sizes[i].bytes, "bytes", bytes), sizes[i].unit);
+        return SHOAL_ERANGE;
+    }
+    uint64_t needed = SEGMENTS_IN_BUFFER * options->log_segment_bytes + BUFFER_BESIDE;
+    if (options->log_two_level || options->log_buffer_bytes >= needed)
+        return SHOAL_OK;
+    sh_option_error(error_out, "option log_buffer_bytes",
+                    "%s is out of range: without log_two_level it must be at least %s, which is "
+                    "%d log_segment_bytes and 1MiB",
+                    sh_number_format(options->log_buffer_bytes, "bytes", bytes),
+                    sh_number_format(needed, "bytes", least), SEGMENTS_IN_BUFFER);
+    return SHOAL_ERANGE;
+}
+
+static enum shoal_err check_log_place(const struct sh_options *options,
+                                      struct sh_options_error *error_out)
+{
+    static const char *const known[] = {"auto", "direct", "cached",
+                                        "raw"}; /* as src/recover/log_place.c has them */
+    char quoted[SH_OPTION_QUOTE_MAX];
+    const char *path = options->log_device;
+    enum shoal_err err = check_word(options->log_access, known, 4, "option log_access", error_out);
+    if (err != SHOAL_OK)
+        return err;
+    bool is_raw = strcmp(options->log_access, "raw") == 0;
+    if (is_raw && *path == '\0')
+        sh_option_error(
+            error_out, "option log_device",
+            "is empty: log_access raw needs a partition, or a file that is used as one");
+    else if (!is_raw && *path != '\0')
+        sh_option_error(error_out, "option log_device",
+                        "%s is used with log_access raw only: set that, or leave this empty",
+                        sh_option_quote(path, quoted));
+    else if (is_raw && (*path != '/' || strchr(path, '\n')))
+        sh_option_error(error_out, "option log_device",
+                        "%s is not a path from / on, for example /dev/disk/by-partlabel/shoal",
+                        sh_option_quote(path, quoted));
+    else
+        return SHOAL_OK;
+    return SHOAL_EINVAL;
+}
+
 static enum shoal_err check_replicas(const struct sh_options *options,
                                      struct sh_options_error *error_out)
 {
@@ -320,6 +381,8 @@ static enum shoal_err check_replicas(const struct sh_options *options,
         err = check_word(options->replicas_at, places, 2, "option replicas_at", error_out);
     if (err == SHOAL_OK)
         err = check_word(options->log_selection, selections, 5, "option log_selection", error_out);
+    if (err == SHOAL_OK)
+        err = check_log_place(options, error_out);
     bool is_self = strcmp(options->replicas_at, "self") == 0;
     if (err == SHOAL_OK && !options->replicas && !is_self) {
         sh_option_error(error_out, "option replicas_at",
@@ -343,11 +406,7 @@ static enum shoal_err check_replicas(const struct sh_options *options,
                         sh_number_format(options->chunk_bytes_max, "bytes", chunk));
         return SHOAL_ERANGE;
     }
-    if (options->log_segment_bytes % 4096 == 0)
-        return SHOAL_OK;
-    sh_option_error(error_out, "option log_segment_bytes", "%s is not a multiple of 4096",
-                    sh_number_format(options->log_segment_bytes, "bytes", zone));
-    return SHOAL_ERANGE;
+    return check_log_sizes(options, error_out);
 }
 
 static bool has_role(const struct sh_options *options, const char *role)

@@ -231,6 +231,58 @@ static void test_logs(void **state)
                                     "copies there are to be");
 }
 
+static void refused(enum shoal_err expected, const char *says)
+{
+    assert_int_equal(sh_options_check(&options, &error), expected);
+    if (!strstr(error.text, says))
+        fail_msg("%s", error.text);
+}
+
+static void test_where_a_log_is(void **state)
+{
+    (void)state;
+    static const char *const known[] = {"auto", "direct", "cached"};
+    set("replicas", "1");
+    set("zone_bytes", "64MiB");
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        set("log_access", known[i]);
+        assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    }
+    set("log_device", "/dev/sdx1");
+    refused(SHOAL_EINVAL, "option log_device: \"/dev/sdx1\" is used with log_access raw only");
+    set("log_access", "raw");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    set("log_device", "dev/sdx1");
+    refused(SHOAL_EINVAL, "is not a path from / on");
+    set("log_device", "/dev/sdx1\n");
+    refused(SHOAL_EINVAL, "is not a path from / on");
+    set("log_device", "");
+    refused(SHOAL_EINVAL, "option log_device: is empty");
+    set("log_access", "row");
+    refused(SHOAL_EPARSE, "did you mean \"raw\"?");
+}
+
+static void test_sizes_of_a_log(void **state)
+{
+    (void)state;
+    set("replicas", "1");
+    set("zone_bytes", "64MiB");
+    set("log_primary_bytes", "1048577");
+    refused(SHOAL_ERANGE, "option log_primary_bytes: 1048577 is not a multiple of 4096");
+    set("log_primary_bytes", "1MiB");
+    set("log_buffer_bytes", "16781312");
+    refused(SHOAL_ERANGE, "option log_buffer_bytes: 16388KiB is not a multiple of 65536");
+    set("log_buffer_bytes", "33MiB");
+    set("log_two_level", "false");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+    set("log_buffer_bytes", "32MiB");
+    refused(SHOAL_ERANGE,
+            "option log_buffer_bytes: 32MiB is out of range: without log_two_level it "
+            "must be at least 33MiB, which is 4 log_segment_bytes and 1MiB");
+    set("log_two_level", "true");
+    assert_int_equal(sh_options_check(&options, &error), SHOAL_OK);
+}
+
 /* The node warns of options that have no effect with its roles, or without a log, and starts: nodes may share a file of options. */
 static void test_idle(void **state)
 {
@@ -267,6 +319,8 @@ int main(void)
         TEST(test_domains_are_words),
         TEST(test_tls_names_its_files),
         TEST(test_logs),
+        TEST(test_where_a_log_is),
+        TEST(test_sizes_of_a_log),
         TEST(test_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -368,9 +368,9 @@ sh_msg_type sh_client_type(sh_msg_type form, enum shoal_level level);
 /* durable.c: a store in this process that logs to its own disk. */
 /* data_dir NULL: what has no log. */
 SHOAL_NODISCARD enum shoal_err sh_embedded_backup(struct shoal *store, const char *data_dir);
-/* Opens the log and fills the store. */
-SHOAL_NODISCARD enum shoal_err sh_durable_open(struct shoal *store, const char *data_dir,
-                                               uint64_t store_bytes_max);
+/* Opens the log and fills the store; options has a data_dir. */
+SHOAL_NODISCARD enum shoal_err
+sh_durable_open(struct shoal *store, const struct shoal_options *options, uint64_t store_bytes_max);
 struct sh_step sh_durable_step(struct shoal *store);
 /* The step of the names' journal. It comes before sh_durable_step: they share a disk, and what the
  * journal's poll of the disk completes is the log's, whose step has to come then. */

@@ -216,9 +216,19 @@ static enum shoal_err open_with(const struct client_config *config, struct shoal
     return SHOAL_OK;
 }
 
+static bool is_set(const char *text)
+{
+    return text && text[0] != '\0';
+}
+
 enum shoal_err sh_embedded_open(const struct shoal_options *options,
                                 const struct sh_durable_sizes *sizes, struct shoal **store_out)
 {
+    if (!is_set(options->data_dir) &&
+        (is_set(options->log_access) || is_set(options->log_device))) {
+        sh_client_detail_set("log_access and log_device go with a data_dir only");
+        return SHOAL_EINVAL;
+    }
     struct shoal *store = calloc(1, sizeof *store);
     if (!store)
         return SHOAL_ENOMEM;
@@ -236,8 +246,7 @@ enum shoal_err sh_embedded_open(const struct shoal_options *options,
     sh_stripes_init(&store->stripes);
     struct sh_leases_config leases = {
         .locks_max = LOCKS_MAX, .waiters_max = LOCKS_MAX, .seed = sh_random64(&store->env.random)};
-    const char *data_dir =
-        options->data_dir && options->data_dir[0] != '\0' ? options->data_dir : NULL;
+    const char *data_dir = is_set(options->data_dir) ? options->data_dir : NULL;
     enum shoal_err err = sh_store_create(&config, &store->store);
     if (err == SHOAL_OK)
         err = sh_embedded_backup(store, data_dir);
@@ -248,7 +257,7 @@ enum shoal_err sh_embedded_open(const struct shoal_options *options,
     if (err == SHOAL_OK)
         err = sh_service_ops_open(store);
     if (err == SHOAL_OK && data_dir)
-        err = sh_durable_open(store, data_dir, config.bytes_max);
+        err = sh_durable_open(store, options, config.bytes_max);
     if (err != SHOAL_OK) {
         shoal_close(store);
         return err;

@@ -1,13 +1,16 @@
 /* shoal log info, and opening a log for the other commands. */
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cmd/log_int.h"
 #include "cmd/text_int.h"
+#include "recover/log_place.h"
 
 #define FILE_NAME "replicas.log"
+#define PATH_FORMAT "%.600s"
 
-/* --- A log in a folder ------------------------------------------------------------------------- */
+/* --- A log in a folder, or on a device --------------------------------------------------------- */
 
 static const char *file_of(const struct sh_cmd *cmd)
 {
@@ -15,51 +18,68 @@ static const char *file_of(const struct sh_cmd *cmd)
 }
 
 /* Says why a file can't be looked at. */
-static int open_fail(struct sh_cmd *cmd, enum shoal_err err)
+static int open_fail(struct sh_cmd *cmd, const struct sh_log_look *look, enum shoal_err err)
 {
     char detail[1024];
-    const char *folder = cmd->words[0], *file = file_of(cmd), *hint = shoal_err_hint(err);
+    const char *path = look->path, *hint = shoal_err_hint(err);
     switch (err) {
     case SHOAL_ENONAME:
-        snprintf(detail, sizeof detail, "%.400s has no file %.200s", folder, file);
-        hint = "name the folder of a log, and with --file its file if that has another name";
+        snprintf(detail, sizeof detail, PATH_FORMAT " has no file %.200s", cmd->words[0],
+                 look->name);
+        hint = "name the folder of a log, and with --file its file if that has another name; or "
+               "its device";
         break;
     case SHOAL_EPARSE:
-        snprintf(detail, sizeof detail, "%.400s/%.200s is empty: no log was made in it yet", folder,
-                 file);
+        snprintf(detail, sizeof detail, PATH_FORMAT " is empty: no log was made in it yet", path);
         hint = "there is nothing to look at; a node that is started on it makes the log";
         break;
     case SHOAL_ECORRUPT:
         snprintf(detail, sizeof detail,
-                 "%.400s/%.200s is no log, or its first block is damaged: the rest can't be read "
-                 "without that",
-                 folder, file);
+                 PATH_FORMAT " is no log, or its first block is damaged: the rest can't be read "
+                             "without that",
+                 path);
         hint = "check the path; if it was a log, its zones need other replicas";
         break;
     case SHOAL_EVERSION:
-        snprintf(detail, sizeof detail, "%.400s/%.200s is a log in another format than %u", folder,
-                 file, SH_LOG_FORMAT);
+        snprintf(detail, sizeof detail, PATH_FORMAT " is a log in another format than %u", path,
+                 SH_LOG_FORMAT);
         break;
     default:
-        snprintf(detail, sizeof detail, "%.400s/%.200s", folder, file);
+        snprintf(detail, sizeof detail, PATH_FORMAT, path);
         break;
     }
     (void)sh_cmd_fail_hint(cmd, err, detail, hint);
     return SH_EXIT_FAILED;
 }
 
-static int folder_fail(struct sh_cmd *cmd, enum shoal_err err)
+static int folder_fail(struct sh_cmd *cmd, const char *folder, enum shoal_err err)
 {
-    char detail[512];
-    const char *folder = cmd->words[0], *hint = shoal_err_hint(err);
-    snprintf(detail, sizeof detail, "%.400s", folder);
+    char detail[1024];
+    const char *hint = shoal_err_hint(err);
+    snprintf(detail, sizeof detail, PATH_FORMAT, folder);
     if (err == SHOAL_ENONAME) {
-        snprintf(detail, sizeof detail, "there is no folder %.400s", folder);
+        snprintf(detail, sizeof detail, "there is no folder " PATH_FORMAT, folder);
         hint = "name the folder of a log";
     } else if (err == SHOAL_EBUSY) {
-        snprintf(detail, sizeof detail, "a node, or another command, uses %.400s", folder);
+        snprintf(detail, sizeof detail, "a node, or another command, uses " PATH_FORMAT, folder);
         hint = "stop the node first, or copy the log and look at the copy";
     }
+    (void)sh_cmd_fail_hint(cmd, err, detail, hint);
+    return SH_EXIT_FAILED;
+}
+
+static int device_fail(struct sh_cmd *cmd, const char *path, enum shoal_err err)
+{
+    char detail[1024];
+    const char *hint = "the file " SH_LOG_NOTE_NAME " in the folder names the log's device";
+    if (err == SHOAL_EBUSY)
+        return folder_fail(cmd, path, err);
+    if (err == SHOAL_ENONAME)
+        snprintf(detail, sizeof detail, "there is no device " PATH_FORMAT, path);
+    else if (err == SHOAL_EINVAL)
+        snprintf(detail, sizeof detail, PATH_FORMAT " is neither a device nor a file", path);
+    else
+        return folder_fail(cmd, path, err);
     (void)sh_cmd_fail_hint(cmd, err, detail, hint);
     return SH_EXIT_FAILED;
 }
@@ -76,6 +96,13 @@ int sh_log_zone_take(struct sh_cmd *cmd, uint64_t *zone_out)
     return SH_EXIT_OK;
 }
 
+/* Whether the first word names a device, or a file: the log itself, and not its folder. */
+static bool is_file(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && (S_ISREG(facts.st_mode) || S_ISBLK(facts.st_mode));
+}
+
 /* Checks the words and flags, and takes the zone from them. */
 static int words_take(struct sh_cmd *cmd, struct sh_log_look *look)
 {
@@ -84,30 +111,82 @@ static int words_take(struct sh_cmd *cmd, struct sh_log_look *look)
     if (!*file_of(cmd) || strchr(file_of(cmd), '/'))
         return sh_cmd_usage(cmd, "--file: \"%.60s\" is not the name of a file in the folder",
                             file_of(cmd));
+    if (cmd->flags.log_file && is_file(cmd->words[0]))
+        return sh_cmd_usage(cmd, "--file: \"%.60s\" is no folder", cmd->words[0]);
     return sh_log_zone_take(cmd, &look->zone);
+}
+
+/* Opens a folder, and locks it. */
+static int folder_open(struct sh_cmd *cmd, const char *path, struct sh_disk **disk_out)
+{
+    struct sh_disk *disk;
+    enum shoal_err err = sh_real_disk_look(path, &disk);
+    if (err)
+        return folder_fail(cmd, path, err);
+    err = sh_real_disk_take(disk);
+    if (err) {
+        disk->ops->destroy(disk);
+        return folder_fail(cmd, path, err);
+    }
+    *disk_out = disk;
+    return SH_EXIT_OK;
+}
+
+/* Opens a device, or a file as one, whose path is known; nobody has it open meanwhile. */
+static int device_open(struct sh_cmd *cmd, struct sh_log_look *look)
+{
+    look->name = FILE_NAME;
+    enum shoal_err err = sh_raw_disk_look(look->path, look->name, &look->disk);
+    return err ? device_fail(cmd, look->path, err) : SH_EXIT_OK;
+}
+
+/* A file may be a log in a node's folder, of which the node has locked the folder alone. */
+static int file_look(struct sh_cmd *cmd, struct sh_log_look *look)
+{
+    char folder[sizeof look->path];
+    snprintf(look->path, sizeof look->path, "%.4095s", cmd->words[0]);
+    snprintf(folder, sizeof folder, "%s", look->path);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        slash[slash == folder] = '\0';
+    int status = folder_open(cmd, slash ? folder : ".", &look->folder);
+    return status == SH_EXIT_OK ? device_open(cmd, look) : status;
+}
+
+/* The folder's file; or the device that the folder names as the place of its node's log. */
+static int folder_look(struct sh_cmd *cmd, struct sh_log_look *look)
+{
+    char noted[SH_LOG_PATH_MAX];
+    int status = folder_open(cmd, cmd->words[0], &look->folder);
+    if (status != SH_EXIT_OK)
+        return status;
+    if (!cmd->flags.log_file && sh_log_note_read(look->folder, noted) == SHOAL_OK) {
+        memcpy(look->path, noted, strlen(noted) + 1);
+        return device_open(cmd, look);
+    }
+    look->name = file_of(cmd);
+    snprintf(look->path, sizeof look->path, "%.4095s/%.255s", cmd->words[0], look->name);
+    look->disk = look->folder;
+    look->folder = NULL;
+    return SH_EXIT_OK;
 }
 
 int sh_log_look_open(struct sh_cmd *cmd, struct sh_log_look *look_out)
 {
     struct sh_log_look look = {.disk = NULL};
     int status = words_take(cmd, &look);
-    if (status != SH_EXIT_OK)
-        return status;
-    enum shoal_err err = sh_real_disk_look(cmd->words[0], &look.disk);
+    if (status == SH_EXIT_OK)
+        status = is_file(cmd->words[0]) ? file_look(cmd, &look) : folder_look(cmd, &look);
+    enum shoal_err err = SHOAL_OK;
+    if (status == SH_EXIT_OK)
+        err = sh_inspect_open(look.disk, look.name, &look.inspect);
     if (err)
-        return folder_fail(cmd, err);
-    err = sh_real_disk_take(look.disk);
-    if (err) {
+        status = open_fail(cmd, &look, err);
+    if (status == SH_EXIT_OK)
+        *look_out = look;
+    else
         sh_log_look_close(&look);
-        return folder_fail(cmd, err);
-    }
-    err = sh_inspect_open(look.disk, file_of(cmd), &look.inspect);
-    if (err) {
-        sh_log_look_close(&look);
-        return open_fail(cmd, err);
-    }
-    *look_out = look;
-    return SH_EXIT_OK;
+    return status;
 }
 
 void sh_log_look_close(struct sh_log_look *look)
@@ -115,6 +194,8 @@ void sh_log_look_close(struct sh_log_look *look)
     sh_inspect_close(look->inspect);
     if (look->disk)
         look->disk->ops->destroy(look->disk);
+    if (look->folder)
+        look->folder->ops->destroy(look->folder);
 }
 
 int sh_log_look_read(struct sh_cmd *cmd, struct sh_log_look *look,

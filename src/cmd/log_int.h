@@ -8,11 +8,14 @@
 
 struct sh_log_look {
     struct sh_disk *disk;
+    struct sh_disk *folder; /* where it is locked as well; NULL: nowhere */
+    const char *name;       /* of the file on the disk */
+    char path[4400];        /* of the file or device, for people */
     struct sh_inspect *inspect;
     uint64_t zone; /* of --zone; 0: all */
 };
 
-/* Opens the log of the folder that the first word names. An exit status; when it is not SH_EXIT_OK it has said why. */
+/* Opens the log of the folder, file or device that the first word names; of a folder whose node has its log on a device, that. An exit status; when it is not SH_EXIT_OK it has said why. */
 int sh_log_look_open(struct sh_cmd *cmd, struct sh_log_look *look_out);
 void sh_log_look_close(struct sh_log_look *look);
 

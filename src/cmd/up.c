@@ -44,9 +44,10 @@ static void note_interrupt(int number)
 /* Options that differ from node to node, which `up` gives. */
 static bool is_ours(const char *word)
 {
-    static const char *const ours[] = {
-        "--roles",    "--listen",   "--superpeers",   "--connect",   "--ready-file",
-        "--data-dir", "--log-file", "--local-socket", "--advertise", "--superpeer-port"};
+    static const char *const ours[] = {"--roles",          "--listen",       "--superpeers",
+                                       "--connect",        "--ready-file",   "--data-dir",
+                                       "--log-file",       "--local-socket", "--advertise",
+                                       "--superpeer-port", "--log-device"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         size_t size = strlen(ours[i]);
         if (strncmp(word, ours[i], size) == 0 && (word[size] == '\0' || word[size] == '='))

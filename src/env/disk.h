@@ -187,10 +187,14 @@ SHOAL_NODISCARD enum shoal_err sh_real_disk_look(const char *folder, struct sh_d
 /* A disk of one file, of that name: a block device, or a regular file, whose size it has and keeps. Whoever
  * opens it finds what was there; it is not emptied, renamed, removed or claimed (EINVAL), and submit refuses
  * what would go beyond its end (ENOSPC). It is this disk's alone until that is destroyed or the process ends: EBUSY while another one has it, or a
- * device is mounted. space: its size, and nothing free. ENONAME: there is no such path; EINVAL: it is something
+ * device is mounted. Waits for operations that a process before left under way when it was killed. space: its size, and nothing free. ENONAME: there is no such path; EINVAL: it is something
  * else. EIO, ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_raw_disk_create(const char *path, const char *name, bool direct,
                                                   struct sh_disk **disk_out);
+
+/* The same for reading alone: a write fails (EIO). It is not there for others meanwhile, as above. */
+SHOAL_NODISCARD enum shoal_err sh_raw_disk_look(const char *path, const char *name,
+                                                struct sh_disk **disk_out);
 
 /* Takes a real disk's folder for this disk, until it is destroyed or the process ends, however it
  * ends. EBUSY: another one, of this process or another, has taken it. EIO. Disks that take nothing are

@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/loop.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,6 +17,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -278,6 +281,68 @@ static void it_has_one_user(void **state)
     disk->ops->destroy(disk);
 }
 
+#define LATE_NS 30000000
+
+/* What an operation that is under way leaves behind when its process is killed: an open descriptor, with the lock that goes with it. */
+static struct late {
+    int file;
+    _Atomic bool is_over;
+} late;
+
+static void *late_end(void *arg)
+{
+    const struct timespec a_while = {.tv_nsec = LATE_NS};
+    (void)nanosleep(&a_while, NULL);
+    late.is_over = true;
+    close(late.file);
+    return arg;
+}
+
+/* A killed process's last write is over before the next one begins. */
+static void late_writes_end_first(void **state)
+{
+    const struct variant *variant = *state;
+    pthread_t thread;
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    late = (struct late){.file = open(path_of(variant), O_RDWR | O_CLOEXEC)};
+    assert_true(late.file >= 0);
+    assert_int_equal(fcntl(late.file, F_OFD_SETLK, &whole), 0);
+    assert_int_equal(pthread_create(&thread, NULL, late_end, NULL), 0);
+    struct sh_disk *disk = open_disk(variant);
+    assert_true(late.is_over);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    /* This disk's own operations have that lock as well, through each of its descriptors. */
+    int file = open_file(disk), other = open(path_of(variant), O_RDWR | O_CLOEXEC);
+    assert_int_equal(fcntl(file, F_OFD_SETLK, &whole), 0);
+    assert_int_equal(fcntl(other, F_OFD_SETLK, &whole), -1);
+    close(other);
+    disk->ops->close(disk, file);
+    disk->ops->destroy(disk);
+}
+
+/* Who looks has it alone, too, and changes nothing. */
+static void a_look_only_reads(void **state)
+{
+    const struct variant *variant = *state;
+    const char *path = path_of(variant);
+    struct sh_disk *disk = open_disk(variant), *look;
+    int file = open_file(disk);
+    assert_int_equal(done_of(disk, SH_DISK_WRITE, file, 0, BLOCKS), BLOCKS);
+    (void)done_of(disk, SH_DISK_SYNC, file, 0, 0);
+    assert_int_equal(sh_raw_disk_look(path, NAME, &look), SHOAL_EBUSY);
+    disk->ops->close(disk, file);
+    disk->ops->destroy(disk);
+    assert_int_equal(sh_raw_disk_look(path, NAME, &look), SHOAL_OK);
+    assert_int_equal(error_elsewhere(variant, path), SHOAL_EBUSY);
+    assert_int_equal(sh_disk_open(look, NAME, false, &file), SHOAL_OK);
+    holds_what_was_written(look, file);
+    struct sh_disk_op write = op_of(SH_DISK_WRITE, file, 0, 1);
+    assert_int_equal(sh_disk_do(look, &write), SHOAL_EIO);
+    holds_what_was_written(look, file);
+    look->ops->close(look, file);
+    look->ops->destroy(look);
+}
+
 /* Discards the second half, after which the first one must be what it was; how much was given back. */
 static size_t half_discard(void)
 {
@@ -363,6 +428,8 @@ int main(void)
         ALL(it_keeps_its_size),
         ALL(discarded_space_comes_back),
         ALL(it_has_one_user),
+        ALL(a_look_only_reads),
+        ALL(late_writes_end_first),
         {"devices_may_refuse", devices_may_refuse, setup, teardown, &variants[7]},
         cmocka_unit_test(only_files_and_devices),
     };

@@ -69,14 +69,11 @@ size_t sh_currents_bytes(const struct sh_currents_config *config)
            room * (sizeof(struct slot) + sizeof(uint16_t)) + blocks_of(room) * sizeof(struct head);
 }
 
-enum shoal_err sh_currents_create(const struct sh_currents_config *config,
-                                  struct sh_currents **currents_out)
+struct sh_currents *sh_currents_make(const struct sh_currents_config *config, void *memory)
 {
     SH_ASSERT(config->eon == 0 || config->eon == SH_REPLOG_EON);
     SH_ASSERT(!config->count || config->base <= UINT64_MAX - (config->count - 1));
-    struct sh_currents *currents = calloc(1, sh_currents_bytes(config));
-    if (!currents)
-        return SHOAL_ENOMEM;
+    struct sh_currents *currents = memory;
     currents->config = *config;
     currents->eon_turned = config->eon ^ SH_REPLOG_EON;
     currents->room = room_of(config);
@@ -85,7 +82,16 @@ enum shoal_err sh_currents_create(const struct sh_currents_config *config,
     currents->heads = (struct head *)(currents->slots + currents->room);
     currents->array = (uint64_t *)(currents->heads + currents->blocks);
     currents->order = (uint16_t *)(currents->array + config->count);
-    *currents_out = currents;
+    return currents;
+}
+
+enum shoal_err sh_currents_create(const struct sh_currents_config *config,
+                                  struct sh_currents **currents_out)
+{
+    void *memory = calloc(1, sh_currents_bytes(config));
+    if (!memory)
+        return SHOAL_ENOMEM;
+    *currents_out = sh_currents_make(config, memory);
     return SHOAL_OK;
 }
 

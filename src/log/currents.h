@@ -8,7 +8,7 @@
  * number. So an entry that the cleaner gives the new eon needs an epoch below those of the writes that come then. A
  * removal has a version as a write has, and is the current one until it is forgotten.
  *
- * All memory is had at creation, in one piece of which the kernel zeroes what is used, when it is: 8 bytes a chunk of the
+ * All memory is had at creation, in one piece of zeros, which the kernel makes when they are used: 8 bytes a chunk of the
  * array, 24 a chunk of the rest. The time of a put grows with its run, so a step puts a long one in parts; each does no
  * more than SH_CURRENTS_PIECE says; the other calls look at one chunk.
  *
@@ -32,8 +32,11 @@ struct sh_currents_config {
     uint16_t eon;      /* of the current epochs: SH_REPLOG_EON or 0 */
 };
 
-/* How many bytes sh_currents_create will allocate for this config. */
+/* How many bytes of memory this config takes. */
 size_t sh_currents_bytes(const struct sh_currents_config *config);
+
+/* The same as sh_currents_create, in so many bytes of zeros that the caller has, aligned to 8; it is not destroyed. */
+struct sh_currents *sh_currents_make(const struct sh_currents_config *config, void *memory);
 
 /* No version is known yet. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_currents_create(const struct sh_currents_config *config,

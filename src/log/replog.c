@@ -213,6 +213,11 @@ static uint64_t slots_of_others(const struct sh_replog *log, const struct sh_rep
     return slots;
 }
 
+void sh_replog_tables_fit(struct sh_replog *log)
+{
+    sh_replog_tables_limit(log, slots_of_others(log, NULL));
+}
+
 /* Whether a zone that the log knows may be written to. */
 static enum shoal_err may_add(const struct sh_replog_zone *zone,
                               const struct sh_replog_zone_config *config)
@@ -243,7 +248,8 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
                                   struct sh_replog_zone **zone_out)
 {
     const struct sh_versions_config versions = {.slots_max = log->config.versions_max,
-                                                .number_max = SH_REPLOG_EPOCH_NUMBER_MAX};
+                                                .number_max = SH_REPLOG_EPOCH_NUMBER_MAX,
+                                                .pool = log->tables};
     uint32_t slots_max = sh_replog_slots_for(log->head.slot_bytes, config->bytes_max);
     /* A zone that is refused leaves nothing behind. */
     struct sh_replog_zone *zone = zone_known(log, config->id);
@@ -277,6 +283,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     zone->next_sequence = zone->handed = zone->durable = config->first;
     zone->wanted_handed = zone->wanted = config->first;
     zone->packed_handed = zone->packed_syncing = zone->packed_durable = config->first;
+    sh_replog_tables_fit(log);
     sh_replog_clean_if_full(zone);
     *zone_out = zone;
     return SHOAL_OK;
@@ -304,6 +311,7 @@ enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone)
         if (!err)
             zone->slots_max += more;
     }
+    sh_replog_tables_fit(zone->log);
     return err;
 }
 
@@ -618,6 +626,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
         log->seconds = seconds;
     unsigned work = sh_disk_poll(log->config.disk, false);
     work += sh_replog_room_step(log);
+    work += sh_replog_tables_relieve(log);
     work += sh_replog_epochs_step(log);
     work += sh_replog_relieve(log);
     work += sh_replog_drops_step(log); /* its mark goes before what else may be packed */
@@ -674,8 +683,6 @@ void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *
     status_out->slots_reserved = log->slots.free_count;
     status_out->is_full = log->room.is_full;
     status_out->refused = log->room.refused;
-    if (sh_disk_space(log->config.disk, &status_out->disk_bytes, &status_out->disk_free))
-        status_out->disk_bytes = status_out->disk_free = 0;
 }
 
 void sh_replog_space_get(const struct sh_replog *log, struct sh_replog_space *space_out)

@@ -13,8 +13,8 @@
  * A write or sync that failed is never tried again: the log goes out of service, sh_replog_trouble says why, and what was not
  * said to be durable may or may not be there. Only a disk that is full is tried again: it says so in the status, and appends get EAGAIN.
  *
- * Memory: the buffer, 500 bytes a zone and its versions, 48 bytes a slot, 1.7 MiB. Nothing is allocated once the log is
- * open and its zones are there, but for tables of versions, which double up to their bound.
+ * Memory: the buffer, tables of versions (tables_bytes), 2.9 KiB a zone, 48 bytes a slot, 1.7 MiB, and what the cleaner takes when it first cleans
+ * a zone (docs/log.md). Nothing else is allocated while zones are written to and cleaned.
  * Threads: one at a time, that of the disk's owner. Only open and close wait. */
 #ifndef SH_LOG_REPLOG_H
 #define SH_LOG_REPLOG_H
@@ -70,6 +70,8 @@ struct sh_replog_config {
     uint32_t batch_bytes; /* from which a batch goes to a slot; 128 KiB */
     uint64_t linger_ns;   /* 100 ms */
     size_t versions_max;  /* slots of a zone's table of versions; a power of two, 16 at least */
+    uint64_t
+        tables_bytes; /* of the tables of all zones together; two tables at least. 0: what 1/570 of the bytes that zones may have leaves beside the buffer and 2 MiB, a quarter of the buffer at least */
     /* What is packed is written as batches are, and synced later: linger_ns after the first write that is not, or sooner where somebody
      * waits for durable. For a log whose writers are content with `handed`: a process that is killed loses nothing then. */
     bool syncs_later;
@@ -94,7 +96,8 @@ struct sh_replog_config {
 };
 
 /* Opens the file, which is created if it is not there. What was in the primary log is written to slots. ECLUSTER: it is another
- * node's or cluster's. EINVAL: buffer_bytes is not enough for three batches and two epochs, or batch_bytes is more than a batch may have; or a file that is new would be of other sizes than are said above. EVERSION, ECORRUPT: it is none of ours. ENOMEM, EIO, ENOSPC. seconds: as in sh_replog_step. */
+ * node's or cluster's. EINVAL: buffer_bytes is not enough for three batches and two epochs, or batch_bytes is more than a batch may have; or a file that is new would be of other sizes than are said above. EVERSION, ECORRUPT: it is none of ours; of a raw
+ * disk without a log the first MiB must be zero (ECORRUPT). ENOSPC: the disk is full, or a raw disk has fewer bytes than the log. ENOMEM, EIO. seconds: as in sh_replog_step. */
 SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *config,
                                               uint64_t now_ns, uint32_t seconds,
                                               struct sh_replog **log_out);
@@ -231,8 +234,8 @@ size_t sh_replog_piece_max(const struct sh_replog *log);
 /* Appends a write, which has the zone's next sequence number. The pieces of a chunk come one after the other, nothing of the zone in
  * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory, or
  * none on the disk yet; step, and try again. EFULL: all epochs are used up, and the zone is damaged, so that they can't be counted anew. ENOSPC: the zone has all slots that it may have, and what is in them is
- * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next, or the pieces are not as long as `total` says. EIO: the log is out of service. EBUSY: the zone is being dropped. ENOMEM: the table of
- * versions can't grow. Nothing has changed then. */
+ * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next, or the pieces are not as long as `total` says. EIO: the log is out of service. EBUSY: the zone is being dropped. ENOMEM: an eon ends, and there is no memory for the
+ * name of its last life. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
 
@@ -303,11 +306,10 @@ struct sh_replog_status {
     uint32_t zones, slots, slots_free;
     uint32_t slots_reserved;            /* of slots_free: with room on the disk */
     uint64_t discards, discarded_bytes; /* of slots that were free; bytes */
-    /* Of the disk, with the files of others; UINT64_MAX: it sets no limit. 0, 0: it does not say. */
-    uint64_t disk_bytes, disk_free;
     bool is_full;     /* it had no room when it was asked last */
     uint64_t refused; /* reservations and writes for which it had none */
 };
+/* Copies; makes no system call. */
 void sh_replog_status_get(const struct sh_replog *log, struct sh_replog_status *status_out);
 
 /* Bytes of slots. Looks at all zones. */

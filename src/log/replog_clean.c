@@ -21,8 +21,6 @@
  * entries from before it.)
  *
  * DXRAM thesis 6 VIII (reorganization), which cleans in place of the old segment; here a slot is written once. */
-#include <stdlib.h>
-
 #include "base/assert.h"
 #include "base/log.h"
 #include "log/replog_clean_int.h"
@@ -33,8 +31,9 @@
 #define LIVES_EACH (SH_BLOCK_BYTES / SH_SPAN_HEAD_BYTES) /* are recorded in one block */
 #define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
 
-void sh_replog_clean_free(struct sh_replog_clean *clean)
+void sh_replog_clean_end(struct sh_replog *log)
 {
+    struct sh_replog_clean *clean = log->clean;
     if (!clean)
         return;
     if (clean->survivors)
@@ -42,11 +41,8 @@ void sh_replog_clean_free(struct sh_replog_clean *clean)
     sh_replog_reader_end(&clean->reader);
     if (clean->compaction.batch)
         sh_replog_batch_free(clean->compaction.batch);
-    sh_currents_destroy(clean->currents);
-    free(clean->kept.pieces);
-    free(clean->gone);
-    free(clean->slots);
-    free(clean);
+    sh_replog_clean_memory_settle(log->clean_memory);
+    log->clean = NULL;
 }
 
 const struct sh_replog_zone *sh_replog_clean_zone(const struct sh_replog_clean *clean)
@@ -67,15 +63,12 @@ static void on_durable(struct sh_replog_batch *batch)
     sh_replog_batch_free(batch);
 }
 
-/* Begins a compaction if it is worth it: the slots of the version log are among those that are listed. ENOMEM. */
-static enum shoal_err compaction_choose(struct sh_replog_clean *clean)
+/* Begins a compaction if it is worth it: the slots of the version log are among those that are listed. */
+static void compaction_choose(struct sh_replog_clean *clean)
 {
     struct sh_replog_zone *zone = clean->zone;
     const struct sh_log_slot *slots = zone->log->slots.slots;
     unsigned count = 0;
-    clean->gone = malloc((size_t)(clean->count + SH_REPLOG_CLEAN_SLOTS) * sizeof *clean->gone);
-    if (!clean->gone)
-        return SHOAL_ENOMEM;
     bool has_old = false;
     for (unsigned i = 0; i < clean->count; i++) {
         const struct sh_log_slot *slot = &slots[clean->slots[i]];
@@ -87,42 +80,38 @@ static enum shoal_err compaction_choose(struct sh_replog_clean *clean)
     bool has_room = left > zone->compacted + 2;
     bool is_due = clean->is_of_eon ? has_old : count >= COMPACT_MIN + 2 * zone->compacted;
     if (!is_due || !has_room)
-        return SHOAL_OK;
+        return;
     for (unsigned i = 0; i < clean->count; i++) {
         if (slots[clean->slots[i]].kind == SH_SLOT_VERSIONS)
             gone_add(clean, clean->slots[i]);
     }
     sh_replog_compaction_begin(&clean->compaction, zone, on_durable, &clean->on_their_way);
-    return SHOAL_OK;
 }
 
 static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
 {
-    struct sh_replog_clean *clean = calloc(1, sizeof *clean);
-    if (!clean)
-        return SHOAL_ENOMEM;
-    *clean = (struct sh_replog_clean){.zone = zone,
-                                      .begun = log->slots.taken,
-                                      .seconds = log->seconds,
-                                      .is_of_eon = sh_replog_eon_is_due(zone)};
     const struct sh_currents_config config = {.base = zone->config.range_first,
                                               .count = zone->config.range_count,
                                               .rest_max = zone->rest_max};
-    enum shoal_err err = sh_replog_reader_begin(&clean->reader, log);
-    clean->reader.is_bulk = true;
-    if (!err)
-        err = sh_currents_create(&config, &clean->currents);
-    if (!err)
-        err = sh_replog_clean_choose(clean);
-    if (!err)
-        err = sh_replog_clean_list_tellers(clean);
-    if (!err)
-        err = compaction_choose(clean);
-    if (err) {
-        sh_replog_clean_free(clean);
+    struct sh_replog_clean_memory *memory;
+    enum shoal_err err = sh_replog_clean_memory_take(zone, sh_currents_bytes(&config), &memory);
+    if (err)
         return err;
-    }
-    sh_replog_kept_pieces_make(&clean->kept, zone);
+    struct sh_replog_clean *clean = &memory->clean;
+    *clean = (struct sh_replog_clean){.zone = zone,
+                                      .currents = sh_currents_make(&config, memory->currents),
+                                      .slots = memory->slots,
+                                      .listed = memory->listed,
+                                      .gone = memory->gone,
+                                      .begun = log->slots.taken,
+                                      .seconds = log->seconds,
+                                      .is_of_eon = sh_replog_eon_is_due(zone)};
+    sh_replog_reader_begin_in(&clean->reader, log, memory->buffers);
+    clean->reader.is_bulk = true;
+    sh_replog_clean_choose(clean);
+    sh_replog_clean_list_tellers(clean);
+    compaction_choose(clean);
+    sh_replog_kept_pieces_make(&clean->kept, zone, memory);
     sh_replog_reader_slots(&clean->reader, clean->slots, clean->count);
     log->clean = clean;
     return SHOAL_OK;
@@ -574,8 +563,7 @@ static unsigned end(struct sh_replog *log, bool is_done)
         zone->fruitless += clean->count ? clean->count : 1;
     else if (!clean->gone_count)
         clean_later(zone);
-    log->clean = NULL;
-    sh_replog_clean_free(clean);
+    sh_replog_clean_end(log);
     sh_replog_clean_if_full(zone);
     return 1;
 }

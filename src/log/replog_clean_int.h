@@ -14,25 +14,29 @@ struct sh_replog_kept_pieces {
         uint64_t chunk; /* 0: free */
         struct sh_replog_version version;
         uint16_t piece;
-    } * pieces;         /* NULL: there was no memory, and none is known to be kept */
+    } * pieces;         /* borrowed; NULL: there was no memory, and none is known to be kept */
     size_t room, count; /* count < room */
 };
 
 enum sh_replog_clean_phase { LOADS_VERSIONS, COMPACTS, COPIES, SETTLES, RECORDS, GIVES };
+
+struct sh_replog_clean_memory;
 
 struct sh_replog_clean {
     struct sh_replog_zone *zone;
     enum sh_replog_clean_phase phase;
     struct sh_currents *currents;
     struct sh_replog_reader reader;
-    uint32_t *slots; /* those that are read: of versions, then those that are cleaned */
+    /* Borrowed (replog_clean_memory.c). Those that are read: of versions, then those that are cleaned; and room to sort them. */
+    uint32_t *slots;
+    uint64_t *listed;
     unsigned count;
     /* Slots that were chosen when the cleaning began: no other one is cleaned. */
     uint32_t chosen[SH_REPLOG_CLEAN_SLOTS];
     unsigned chosen_count;
     struct sh_replog_kept_pieces kept;
     struct sh_replog_compaction compaction;
-    uint32_t *gone; /* slots that are given away at the end */
+    uint32_t *gone; /* slots that are given away at the end; borrowed */
     unsigned gone_count;
     /* Where we are in the slot that is looked at. */
     bool is_of_eon; /* the cleaner visits only slots with entries of the eon before */
@@ -57,14 +61,37 @@ struct sh_replog_clean {
     enum shoal_err err;
 };
 
+/* --- replog_clean_memory.c ---------------------------------------------------------------------- */
+
+struct sh_replog_clean_memory {
+    struct sh_replog_clean clean;
+    uint8_t *buffers[2]; /* of a slot each */
+    void *currents;      /* a mapping; zeros while no zone is cleaned */
+    size_t currents_bytes;
+    uint32_t *slots, *gone;
+    uint64_t *listed;
+    struct sh_replog_kept_piece *pieces;
+    size_t slots_room, gone_room, listed_room, pieces_room;
+};
+
+/* Memory for a cleaning of the zone, with so many bytes for what is current: what is there, or more. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err
+sh_replog_clean_memory_take(const struct sh_replog_zone *zone, size_t currents_bytes,
+                            struct sh_replog_clean_memory **memory_out);
+/* Room for so many pieces, all free; NULL: there is no memory. */
+struct sh_replog_kept_piece *sh_replog_clean_memory_pieces(struct sh_replog_clean_memory *memory,
+                                                           size_t count);
+/* The cleaning is over. */
+void sh_replog_clean_memory_settle(struct sh_replog_clean_memory *memory);
+
 /* --- replog_clean_slots.c ----------------------------------------------------------------------- */
 
 /* Whether the zone has slots from an earlier process. */
 bool sh_replog_clean_has_found(const struct sh_replog_clean *clean);
-/* Lists in clean->slots the slots of the zone that have to be read to know the versions, without those to which something is on its way. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_clean_list_tellers(struct sh_replog_clean *clean);
-/* Chooses some of the slots that can be cleaned (replog_select.c), not more than half of them. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_clean_choose(struct sh_replog_clean *clean);
+/* Lists in clean->slots the slots of the zone that have to be read to know the versions, without those to which something is on its way. */
+void sh_replog_clean_list_tellers(struct sh_replog_clean *clean);
+/* Chooses some of the slots that can be cleaned (replog_select.c), not more than half of them. */
+void sh_replog_clean_choose(struct sh_replog_clean *clean);
 bool sh_replog_clean_is_chosen(const struct sh_replog_clean *clean, uint32_t slot);
 /* Lists in clean->slots those of the chosen ones that can still be cleaned, at most so many. */
 void sh_replog_clean_list_chosen(struct sh_replog_clean *clean, unsigned most);
@@ -81,7 +108,8 @@ void sh_replog_clean_keep(struct sh_replog_clean *clean, const struct sh_replog_
 bool sh_replog_clean_is_kept(const struct sh_replog_clean *clean,
                              const struct sh_replog_entry *entry);
 void sh_replog_kept_pieces_make(struct sh_replog_kept_pieces *kept,
-                                const struct sh_replog_zone *zone);
+                                const struct sh_replog_zone *zone,
+                                struct sh_replog_clean_memory *memory);
 
 static inline uint64_t sh_replog_chunk_of(const struct sh_replog_entry *entry)
 {

@@ -1,20 +1,19 @@
 /* Which entries the cleaner may drop though they are current, as others are the same. */
-#include <stdlib.h>
-
 #include "base/hash.h"
 #include "log/replog_clean_int.h"
 
 /* The parts of a chunk have the same size, but for a few bytes, and each is more than half of the most that a piece may have. Pieces of
  * zeros take no room in a slot; those that the table has no room for count as not kept. */
 void sh_replog_kept_pieces_make(struct sh_replog_kept_pieces *kept,
-                                const struct sh_replog_zone *zone)
+                                const struct sh_replog_zone *zone,
+                                struct sh_replog_clean_memory *memory)
 {
     const struct sh_replog *log = zone->log;
     size_t each = 2 * (log->head.slot_bytes / sh_replog_piece_max(log));
     size_t most = zone->slots.count * each;
     kept->room = most + most / 3 + 2;
     kept->count = 0;
-    kept->pieces = calloc(kept->room, sizeof *kept->pieces);
+    kept->pieces = sh_replog_clean_memory_pieces(memory, kept->room);
 }
 
 static bool is_same(const struct sh_replog_kept_piece *piece, const struct sh_replog_entry *entry)

@@ -1,5 +1,4 @@
 /* Which slots of a zone the cleaner reads, and which it cleans. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "log/replog_clean_int.h"
@@ -50,62 +49,65 @@ static bool is_old_and_can_be(const struct sh_replog_zone *zone, const struct sh
     return sh_replog_eon_is_old(zone, slot) && can_be_cleaned(zone, slot, unused);
 }
 
-struct listed {
-    uint32_t slot, order;
-};
-
-static int by_order(const void *a, const void *b)
+static void heap_sink(uint64_t *heap, size_t at, size_t count)
 {
-    uint32_t one = ((const struct listed *)a)->order, other = ((const struct listed *)b)->order;
-    return one < other ? -1 : one > other;
+    uint64_t moved = heap[at];
+    for (size_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && heap[child + 1] > heap[child])
+            child++;
+        if (heap[child] <= moved)
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
 }
 
-/* Lists slots of the zone on which nothing is on its way, the oldest first, with room for as many as are chosen. ENOMEM. */
-static enum shoal_err slots_list(struct sh_replog_clean *clean,
-                                 bool (*takes)(const struct sh_replog_zone *zone,
-                                               const struct sh_log_slot *slot, bool is_all_known))
+/* Heap sort: the C library's qsort may allocate. */
+static void sort(uint64_t *values, size_t count)
+{
+    for (size_t i = count / 2; i-- > 0;)
+        heap_sink(values, i, count);
+    for (size_t left = count; left > 1; left--) {
+        uint64_t largest = values[0];
+        values[0] = values[left - 1];
+        values[left - 1] = largest;
+        heap_sink(values, 0, left - 1);
+    }
+}
+
+/* Lists slots of the zone on which nothing is on its way, the oldest first, with room for as many as are chosen. */
+static void slots_list(struct sh_replog_clean *clean,
+                       bool (*takes)(const struct sh_replog_zone *zone,
+                                     const struct sh_log_slot *slot, bool is_all_known))
 {
     bool is_all_known = !sh_replog_clean_has_found(clean) && !has_twice(clean);
     struct sh_replog *log = clean->zone->log;
     unsigned count = 0;
-    size_t room = (size_t)clean->zone->slots.count + SH_REPLOG_CLEAN_SLOTS;
-    struct listed *listed = malloc(room * sizeof *listed);
-    free(clean->slots);
-    clean->slots = malloc(room * sizeof *clean->slots);
-    if (!clean->slots || !listed) {
-        free(listed);
-        return SHOAL_ENOMEM;
-    }
     for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
         const struct sh_log_slot *slot = &log->slots.slots[i];
         if (!slot->pending && takes(clean->zone, slot, is_all_known))
-            listed[count++] = (struct listed){i, slot->order};
+            clean->listed[count++] = (uint64_t)slot->order << 32 | i;
     }
-    qsort(listed, count, sizeof *listed, by_order);
+    sort(clean->listed, count);
     for (unsigned i = 0; i < count; i++)
-        clean->slots[i] = listed[i].slot;
-    free(listed);
+        clean->slots[i] = (uint32_t)clean->listed[i];
     clean->count = count;
-    return SHOAL_OK;
 }
 
-enum shoal_err sh_replog_clean_list_tellers(struct sh_replog_clean *clean)
+void sh_replog_clean_list_tellers(struct sh_replog_clean *clean)
 {
-    return slots_list(clean, tells_versions);
+    slots_list(clean, tells_versions);
 }
 
 /* They are chosen before anything is read: what is kept elsewhere is known once all has been read. */
-enum shoal_err sh_replog_clean_choose(struct sh_replog_clean *clean)
+void sh_replog_clean_choose(struct sh_replog_clean *clean)
 {
-    enum shoal_err err = slots_list(clean, clean->is_of_eon ? is_old_and_can_be : can_be_cleaned);
-    if (err)
-        return err;
+    slots_list(clean, clean->is_of_eon ? is_old_and_can_be : can_be_cleaned);
     unsigned half = clean->is_of_eon ? clean->count : (clean->count + 1) / 2;
     clean->chosen_count = half < SH_REPLOG_CLEAN_SLOTS ? half : SH_REPLOG_CLEAN_SLOTS;
     if (!clean->is_of_eon)
         sh_replog_select_slots(clean->zone, clean->slots, clean->count, clean->chosen_count);
     memcpy(clean->chosen, clean->slots, clean->chosen_count * sizeof *clean->chosen);
-    return SHOAL_OK;
 }
 
 bool sh_replog_clean_is_chosen(const struct sh_replog_clean *clean, uint32_t slot)

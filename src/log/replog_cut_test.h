@@ -175,7 +175,7 @@ static void cut_destroy(struct sh_disk *disk)
     free(disk);
 }
 
-static void cut_power(struct cut *cut)
+RIG void cut_power(struct cut *cut)
 {
     memcpy(cut->now, cut->stable, cut->room);
     cut->size = cut->stable_size;

@@ -223,6 +223,7 @@ static void forget(struct sh_replog_drop *drop)
                                     .incarnation_seen = zone->incarnation_seen,
                                     .is_dropped = true,
                                     .slots = {.first = SH_SLOT_NONE}};
+    sh_replog_tables_fit(log);
     log->status.zones--;
     log->status.zones_dropped++;
     end(log, SHOAL_OK);

@@ -232,6 +232,8 @@ struct sh_replog {
     uint32_t seconds;
     bool has_idled; /* in the last step, and nothing was asked for since */
     struct sh_blocks *blocks;
+    struct sh_version_pool *tables; /* of versions, of all zones */
+    uint64_t tables_again_ns;       /* no epoch is ended for its table before that */
     struct sh_log_slots slots;
     struct sh_replog_zone *buckets[SH_REPLOG_BUCKETS];
     struct sh_replog_batch *batches, *free_batches; /* all that there are; those that are free */
@@ -263,7 +265,8 @@ struct sh_replog {
     uint32_t choices;                             /* of zones, so far */
     uint64_t appended_ns;                         /* when the last write came */
     struct sh_replog_clean *clean; /* of the zone that is being cleaned; NULL: none is */
-    uint8_t *zeros;                /* a block */
+    struct sh_replog_clean_memory *clean_memory; /* NULL: no zone has been cleaned yet */
+    uint8_t *zeros;                              /* a block */
     uint32_t lap_since[4]; /* seconds: when this lap of the primary log began, and those before */
     struct sh_replog_load *load;               /* of the zone that is being loaded; NULL: none is */
     struct sh_replog_drop *drops, **drops_end; /* of zones that are dropped, one after the other */
@@ -463,6 +466,7 @@ struct sh_replog_reader {
     uint32_t *slots;            /* borrowed */
     unsigned count, read, next; /* slots that are asked for; that is looked at */
     uint8_t *buffers[2];        /* of a slot each */
+    bool is_borrowed;           /* they are */
     bool is_bulk;               /* others are waited for more */
     bool is_of_dump;            /* else a bulk one is the cleaner's */
     size_t asked;               /* bytes of slot `read` that were asked for */
@@ -471,6 +475,9 @@ struct sh_replog_reader {
 
 /* ENOMEM. */
 enum shoal_err sh_replog_reader_begin(struct sh_replog_reader *reader, struct sh_replog *log);
+/* The same, with two buffers of a slot each, aligned to blocks, that are lent. */
+void sh_replog_reader_begin_in(struct sh_replog_reader *reader, struct sh_replog *log,
+                               uint8_t *const buffers[2]);
 /* Begins to read other slots; all that were read before have been looked at. */
 void sh_replog_reader_slots(struct sh_replog_reader *reader, uint32_t *slots, unsigned count);
 /* Asks for what it has room for; returns how many operations. */
@@ -617,8 +624,10 @@ void sh_replog_clean_learn(struct sh_replog_zone *zone, uint64_t first, uint64_t
                            struct sh_replog_version version, bool is_removal);
 const struct sh_replog_zone *sh_replog_clean_zone(const struct sh_replog_clean *clean);
 unsigned sh_replog_clean_step(struct sh_replog *log);
-/* No operation is in flight. NULL is allowed. */
-void sh_replog_clean_free(struct sh_replog_clean *clean);
+/* Ends the cleaning that goes on, if there is one. No operation is in flight. */
+void sh_replog_clean_end(struct sh_replog *log);
+/* None goes on (replog_clean_memory.c). */
+void sh_replog_clean_memory_free(struct sh_replog *log);
 
 /* Flushes are numbered within an incarnation: what a slot has of a former use by the zone's version log, from before it was dropped, is
  * of a lower one, or its epochs would pass for new ones. */
@@ -648,6 +657,18 @@ enum shoal_err sh_replog_life_end(struct sh_replog_zone *zone);
 unsigned sh_replog_epochs_step(struct sh_replog *log);
 /* Sends the versions on their way if all entries that they tell of are durable. ENOSPC. */
 enum shoal_err sh_replog_versions_go(struct sh_replog_zone *zone);
+
+/* --- Memory for tables of versions (replog_tables.c) -------------------------------------------- */
+
+/* ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_tables_create(struct sh_replog *log);
+/* How many bytes belong to so many slots; tables may have so many. */
+uint64_t sh_replog_tables_bytes(const struct sh_replog *log, uint64_t slots);
+void sh_replog_tables_limit(struct sh_replog *log, uint64_t slots);
+/* The same by what all zones may have now: a zone comes, grows, or has gone. */
+void sh_replog_tables_fit(struct sh_replog *log);
+/* Ends the epoch of the zone with the largest table where the memory is nearly used up, so that the others' tables can grow. */
+unsigned sh_replog_tables_relieve(struct sh_replog *log);
 
 /* --- Eons (replog_eon.c) ----------------------------------------------------------------------- */
 

@@ -47,6 +47,34 @@ static enum shoal_err sync(struct sh_replog *log, enum sh_disk_kind kind)
 
 /* --- The file ---------------------------------------------------------------------------------- */
 
+/* How many bytes a raw disk has, and keeps; UINT64_MAX: the disk is none. */
+static enum shoal_err raw_bytes(struct sh_replog *log, uint64_t *bytes_out)
+{
+    uint64_t all, left, size;
+    struct sh_disk *disk = log->config.disk;
+    enum shoal_err err = sh_disk_space(disk, &all, &left);
+    if (!err)
+        err = disk->ops->size(disk, log->file, &size);
+    if (!err)
+        *bytes_out = all == size && !left ? size : UINT64_MAX;
+    return err;
+}
+
+/* A log is not made over anything else. The first block of a raw disk has nothing, or there would be no new log; but file systems, arrays
+ * and volumes have their heads farther on, up to 64 KiB. */
+static enum shoal_err raw_check(struct sh_replog *log)
+{
+    enum shoal_err err = read_at(log, 0, log->pack, SH_REPLOG_PACK_BYTES);
+    for (size_t i = 0; !err && i < SH_REPLOG_PACK_BYTES; i++) {
+        if (log->pack[i])
+            err = SHOAL_ECORRUPT;
+    }
+    if (err == SHOAL_ECORRUPT)
+        SH_ERROR("log", "the device has something on it that is no log: nothing was written",
+                 SH_TEXT("file", log->config.name));
+    return err;
+}
+
 /* Zeros the primary log; then, when that is on the disk, the head says that this is a log. */
 static enum shoal_err file_format(struct sh_replog *log)
 {
@@ -59,8 +87,12 @@ static enum shoal_err file_format(struct sh_replog *log)
                                      .primary_blocks = config->primary_blocks};
     if (!sh_log_file_is_sound(&log->head))
         return SHOAL_EINVAL;
-    uint64_t end = sh_log_slot_at(&log->head, 0);
-    enum shoal_err err = SHOAL_OK;
+    uint64_t end = sh_log_slot_at(&log->head, 0), raw;
+    enum shoal_err err = raw_bytes(log, &raw);
+    if (!err && sh_log_file_bytes(&log->head) > raw)
+        err = SHOAL_ENOSPC;
+    if (!err && raw != UINT64_MAX)
+        err = raw_check(log);
     memset(log->pack, 0, SH_REPLOG_PACK_BYTES);
     for (uint64_t at = sh_log_primary_at(); !err && at < end; at += ZEROS_BYTES) {
         size_t size = end - at < ZEROS_BYTES ? (size_t)(end - at) : ZEROS_BYTES;
@@ -82,19 +114,12 @@ static bool is_buffer_enough(const struct sh_replog *log)
 {
     uint64_t batch = sh_replog_batch_max(log) + SH_SLAB_BYTES;
     uint64_t versions = log->config.versions_max * VERSIONS_SLOT_BYTES + SH_SLAB_BYTES;
-    return log->config.buffer_bytes >= 3 * batch + 2 * versions &&
-           log->config.batch_bytes <= sh_replog_batch_max(log);
-}
-
-/* Whether the file can have so many bytes: a raw disk has what it has. */
-static bool file_can_have(struct sh_replog *log, uint64_t bytes)
-{
-    uint64_t all, left, size;
-    struct sh_disk *disk = log->config.disk;
-    if (sh_disk_space(disk, &all, &left) || disk->ops->size(disk, log->file, &size))
-        return false;
-    bool is_raw = all == size && !left;
-    return !is_raw || bytes <= size;
+    uint64_t least = 3 * batch + 2 * versions;
+    if (log->config.buffer_bytes < least)
+        SH_ERROR("log", "the write buffer is not enough for the segments of this log",
+                 SH_TEXT("file", log->config.name), SH_U64("bytes", log->config.buffer_bytes),
+                 SH_U64("least", least));
+    return log->config.buffer_bytes >= least && log->config.batch_bytes <= sh_replog_batch_max(log);
 }
 
 /* A file that has fewer slots than are wanted gets more, behind those that it has: nothing there is taken for a slot in use, as no head there names
@@ -112,7 +137,8 @@ static enum shoal_err file_grow(struct sh_replog *log)
     if (slots <= head.slots)
         return SHOAL_OK;
     head.slots = (uint32_t)slots;
-    if (!file_can_have(log, sh_log_file_bytes(&head)))
+    uint64_t raw;
+    if (raw_bytes(log, &raw) || sh_log_file_bytes(&head) > raw)
         return SHOAL_OK;
     sh_log_file_put(&head, log->pack);
     enum shoal_err err = write_at(log, 0, log->pack, SH_SLOT_HEAD_BYTES);
@@ -126,6 +152,7 @@ static enum shoal_err file_grow(struct sh_replog *log)
 static enum shoal_err file_open(struct sh_replog *log)
 {
     const struct sh_replog_config *config = &log->config;
+    uint64_t raw;
     enum shoal_err err = sh_disk_open(config->disk, config->name, true, &log->file);
     if (err)
         return err;
@@ -137,6 +164,10 @@ static enum shoal_err file_open(struct sh_replog *log)
         return file_format(log);
     if (!err && (log->head.cluster != config->cluster || log->head.node != config->node))
         err = SHOAL_ECLUSTER;
+    if (!err)
+        err = raw_bytes(log, &raw);
+    if (!err && sh_log_file_bytes(&log->head) > raw)
+        err = SHOAL_ENOSPC; /* before anything is written */
     /* A process that was killed may have written what is not on the disk yet: what is read from here on is. */
     if (!err)
         err = sync(log, SH_DISK_SYNC);
@@ -495,8 +526,12 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
         err = sh_replog_scrub_make(log);
     if (!err) {
         versions_bound(log);
-        err = is_buffer_enough(log) ? contents_read(log) : SHOAL_EINVAL;
+        err = is_buffer_enough(log) ? SHOAL_OK : SHOAL_EINVAL;
     }
+    if (!err)
+        err = sh_replog_tables_create(log);
+    if (!err)
+        err = contents_read(log);
     if (err) {
         sh_replog_close(log);
         return err;
@@ -537,12 +572,14 @@ void sh_replog_close(struct sh_replog *log)
     while (log->in_flight && sh_disk_poll(log->config.disk, true))
         continue;
     sh_replog_load_free(log->load);
-    sh_replog_clean_free(log->clean);
+    sh_replog_clean_end(log);
+    sh_replog_clean_memory_free(log);
     sh_replog_drops_free(log);
     sh_replog_scrub_free(log->scrub);
     sh_replog_dump_free(log->dump);
     batches_free(log);
     zones_free(log);
+    sh_version_pool_destroy(log->tables);
     if (log->is_open)
         log->config.disk->ops->close(log->config.disk, log->file);
     sh_log_slots_destroy(&log->slots);

@@ -16,10 +16,19 @@ enum shoal_err sh_replog_reader_begin(struct sh_replog_reader *reader, struct sh
     return SHOAL_ENOMEM;
 }
 
+void sh_replog_reader_begin_in(struct sh_replog_reader *reader, struct sh_replog *log,
+                               uint8_t *const buffers[2])
+{
+    *reader = (struct sh_replog_reader){
+        .log = log, .buffers = {buffers[0], buffers[1]}, .is_borrowed = true};
+}
+
 void sh_replog_reader_end(struct sh_replog_reader *reader)
 {
-    free(reader->buffers[0]);
-    free(reader->buffers[1]);
+    if (!reader->is_borrowed) {
+        free(reader->buffers[0]);
+        free(reader->buffers[1]);
+    }
     *reader = (struct sh_replog_reader){.log = NULL};
 }
 

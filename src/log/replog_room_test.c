@@ -69,29 +69,65 @@ static void test_zones_are_refused(void **state)
     assert_int_equal(sh_replog_zone_fits(rig.log, bytes), SHOAL_OK);
     assert_int_equal(add(1, bytes), SHOAL_OK);
     assert_int_equal(append_some(0, CHUNKS, CHUNKS, 2000), 0);
-    assert_int_equal(status().disk_bytes, disk->limit * 4096);
-    assert_int_equal(status().disk_free, (disk->limit - disk->used) * 4096);
     assert_int_equal(add(2, bytes), SHOAL_ENOSPC);
     assert_false(status().is_full);
+}
+
+/* Makes the disk a raw one, of so many blocks. */
+static void raw_begin(uint64_t blocks)
+{
+    struct cut *disk = disk_of();
+    disk->limit = disk->used = blocks;
+    memset(disk->backed, 1, blocks);
+    disk->size = blocks * 4096;
+}
+
+static uint64_t bytes_changed(const uint8_t *before)
+{
+    uint64_t changed = 0;
+    for (size_t i = 0; i < disk_of()->size; i++)
+        changed += disk_of()->now[i] != before[i];
+    return changed;
+}
+
+/* An open fails with that, and changes nothing. */
+static void refused_untouched(enum shoal_err expected)
+{
+    struct cut *disk = disk_of();
+    uint8_t *before = malloc(disk->size);
+    assert_non_null(before);
+    memcpy(before, disk->now, disk->size);
+    assert_int_equal(sh_replog_open(&rig.config, rig.now_ns, 1, &rig.log), expected);
+    assert_int_equal(bytes_changed(before), 0);
+    free(before);
 }
 
 /* A raw disk has nothing free, and is the log's. */
 static void test_raw(void **state)
 {
     (void)state;
-    struct cut *disk = disk_of();
-    disk->limit = disk->used = blocks_of(rig.config.slots) - 1;
-    memset(disk->backed, 1, disk->limit);
-    disk->size = disk->limit * 4096;
-    assert_int_equal(sh_replog_open(&rig.config, rig.now_ns, 1, &rig.log), SHOAL_ENOSPC);
-    disk->limit = ++disk->used;
-    disk->backed[disk->limit - 1] = 1;
-    disk->size = disk->limit * 4096;
+    raw_begin(blocks_of(rig.config.slots) - 1);
+    refused_untouched(SHOAL_ENOSPC);
+    raw_begin(blocks_of(rig.config.slots));
+    /* What is there is not ours, wherever in the first MiB it begins. */
+    static const size_t places[] = {0, 1080, 4096, 65536, (1 << 20) - 1};
+    for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++) {
+        disk_of()->now[places[i]] = 0x53;
+        refused_untouched(SHOAL_ECORRUPT);
+        disk_of()->now[places[i]] = 0;
+    }
+    disk_of()->now[1 << 20] = 0x53; /* left by a log that was there, say */
     rig_open(&rig);
     assert_int_equal(add(0, 12 * 65536), SHOAL_OK);
     assert_int_equal(append_some(0, CHUNKS, CHUNKS, 2000), 0);
     rig_sync(&rig, 1);
     (void)rig_assert_all(&rig, 1);
+    shut();
+    /* Cut off: nothing is read as if it were zero. */
+    raw_begin(blocks_of(rig.config.slots) - 1);
+    refused_untouched(SHOAL_ENOSPC);
+    raw_begin(blocks_of(rig.config.slots));
+    rig_open(&rig);
 }
 
 /* Others fill the disk while a zone is written to: writes wait, and go on when there is room again. */

@@ -9,7 +9,12 @@
  * pieces (sh_versions_each), writes that to the version log, and begins the next epoch with sh_versions_clear.
  * Runs are ours: a load is one.
  *
- * Memory: 12 bytes a slot, at most three quarters of them used, and 1 KiB for runs. Threads: one at a time. */
+ * The table doubles into memory of a pool that all zones of a log share (version_pool.h), never of the heap. A few slots are moved for each that
+ * is taken, so no write waits for all of them. Where the pool has no larger table, the one that is there counts as full: the epoch ends sooner. Where
+ * more than half of the pool is in use, clear gives back what was taken of it, so that other zones can have it.
+ *
+ * Memory: 12 bytes a slot, at most three quarters of them used; the first 64 and the runs, 1.9 KiB, are the zone's own. While slots are moved
+ * both tables are there. Threads: one at a time, of all that share a pool. */
 #ifndef SH_LOG_VERSIONS_H
 #define SH_LOG_VERSIONS_H
 
@@ -18,13 +23,23 @@
 #include <stdint.h>
 
 #include "log/entry.h"
+#include "log/version_pool.h"
 #include "shoal/err.h"
 
 struct sh_versions;
 
+#define SH_VERSIONS_OWN 64u /* slots of the table that needs no pool */
+
+/* A pool for tables of up to so many slots, a power of two: of so many bytes, or what one such table takes. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_versions_pool_create(size_t slots_max, uint64_t bytes,
+                                                       struct sh_version_pool **pool_out);
+/* What a table of so many slots takes of it. */
+size_t sh_versions_table_bytes(size_t slots);
+
 struct sh_versions_config {
-    size_t slots_max;    /* a power of two, 16 at least */
-    uint32_t number_max; /* the highest number that is given, up to SH_REPLOG_NUMBER_MAX */
+    size_t slots_max;             /* a power of two, 16 at least */
+    uint32_t number_max;          /* the highest number that is given, up to SH_REPLOG_NUMBER_MAX */
+    struct sh_version_pool *pool; /* of tables of slots_max at least; borrowed */
 };
 
 /* ENOMEM. */
@@ -32,13 +47,12 @@ SHOAL_NODISCARD enum shoal_err sh_versions_create(const struct sh_versions_confi
                                                   struct sh_versions **versions_out);
 void sh_versions_destroy(struct sh_versions *versions); /* NULL is allowed */
 
-/* The number of a chunk's write or removal. EFULL: the epoch has to end first; nothing has changed. ENOMEM: the same, as no
- * larger table can be had. */
+/* The number of a chunk's write or removal. EFULL: the epoch has to end first; nothing has changed. */
 SHOAL_NODISCARD enum shoal_err sh_versions_next(struct sh_versions *versions, uint64_t chunk,
                                                 bool is_removal, uint32_t *number_out);
 
 /* The numbers that next would give to chunks that differ, which it then finds room for, if nothing else is asked for in between; 4 chunks at
- * most. EFULL and ENOMEM as above: no number has been given. */
+ * most. EFULL as above: no number has been given. */
 SHOAL_NODISCARD enum shoal_err sh_versions_reserve(struct sh_versions *versions,
                                                    const uint64_t *chunks, unsigned count,
                                                    uint32_t *numbers_out);
@@ -60,10 +74,12 @@ bool sh_versions_each(struct sh_versions *versions, size_t piece,
                                    bool is_removal),
                       void *arg);
 
-/* No chunk has a number: the next epoch begins. The memory stays. */
+/* No chunk has a number: the next epoch begins. The table stays, or goes back to the pool. */
 void sh_versions_clear(struct sh_versions *versions);
 
-/* Of slots and runs. */
+/* Of the table, for those that look for the largest. */
+size_t sh_versions_slots(const struct sh_versions *versions);
+/* All that it takes, of the pool too. */
 size_t sh_versions_bytes(const struct sh_versions *versions);
 
 #endif

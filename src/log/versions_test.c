@@ -19,11 +19,46 @@ struct known {
 
 static struct known known[CHUNKS], told[CHUNKS];
 
+static struct sh_version_pool *pool; /* of the tables of a test */
+static struct sh_versions *there[32];
+
+static int setup(void **state)
+{
+    (void)state;
+    assert_int_equal(sh_versions_pool_create(8192, 1 << 20, &pool), SHOAL_OK);
+    return 0;
+}
+
+static void versions_end(struct sh_versions *versions)
+{
+    for (unsigned i = 0; i < 32; i++) {
+        if (there[i] == versions)
+            there[i] = NULL;
+    }
+    sh_versions_destroy(versions);
+}
+
+/* All of it has been given back. */
+static int teardown(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 32; i++)
+        versions_end(there[i]);
+    assert_int_equal(sh_version_pool_used(pool), 0);
+    sh_version_pool_destroy(pool);
+    return 0;
+}
+
 static struct sh_versions *versions_of(size_t slots_max, uint32_t number_max)
 {
     struct sh_versions *versions;
-    const struct sh_versions_config config = {.slots_max = slots_max, .number_max = number_max};
+    const struct sh_versions_config config = {
+        .slots_max = slots_max, .number_max = number_max, .pool = pool};
     assert_int_equal(sh_versions_create(&config, &versions), SHOAL_OK);
+    unsigned i = 0;
+    while (there[i])
+        i++;
+    there[i] = versions;
     return versions;
 }
 
@@ -100,7 +135,7 @@ static void numbers_count_the_writes_of_an_epoch(void **state)
         sh_versions_clear(versions);
         assert_int_equal(sh_versions_count(versions), 0);
     }
-    sh_versions_destroy(versions);
+    versions_end(versions);
 }
 
 /* A load is one run: it takes no memory, however long it is, and ends no epoch. */
@@ -122,7 +157,7 @@ static void a_load_takes_no_slots(void **state)
     assert_true(number == 2 && is_removal);
     assert_false(sh_versions_get(versions, BASE + 1000001, &number, &is_removal));
     assert_false(sh_versions_get(versions, BASE - 1, &number, &is_removal));
-    sh_versions_destroy(versions);
+    versions_end(versions);
 }
 
 /* Three quarters of the slots, and no more; a number up to its limit: then the epoch ends. */
@@ -144,15 +179,15 @@ static void a_full_table_ends_the_epoch(void **state)
     assert_true(sh_versions_get(versions, BASE, &number, &is_removal) && number == 2);
     sh_versions_clear(versions);
     assert_int_equal(next_of(versions, BASE, true), 0);
-    assert_int_equal(sh_versions_bytes(versions) - 64 * 12, 64 * 16);
-    sh_versions_destroy(versions);
+    assert_int_equal(sh_version_pool_used(pool), 0);
+    versions_end(versions);
     /* Where a number may only be 0, what is in a run can't be written again either. */
     versions = versions_of(16, 0);
     for (uint64_t i = 0; i < 3; i++)
         assert_int_equal(next_of(versions, BASE + i, false), 0);
     for (uint64_t i = 0; i < 3; i++)
         assert_int_equal(sh_versions_next(versions, BASE + i, false, &number), SHOAL_EFULL);
-    sh_versions_destroy(versions);
+    versions_end(versions);
 }
 
 /* More runs than there is room for: the rest takes slots. */
@@ -171,16 +206,14 @@ static void runs_are_bounded(void **state)
         }
     }
     assert_told(versions);
-    sh_versions_destroy(versions);
+    versions_end(versions);
 }
 
 /* What is reserved is what next gives, whatever the order, and nothing is given before. */
 static void reserved_numbers_are_given(void **state)
 {
     (void)state;
-    struct sh_versions *versions;
-    const struct sh_versions_config config = {.slots_max = 16, .number_max = 5};
-    assert_int_equal(sh_versions_create(&config, &versions), SHOAL_OK);
+    struct sh_versions *versions = versions_of(16, 5);
     uint32_t number, numbers[2] = {77, 77};
     for (uint64_t i = 0; i < 6; i++) {
         const uint64_t chunks[] = {BASE + 1, BASE + 100 * i};
@@ -201,17 +234,100 @@ static void reserved_numbers_are_given(void **state)
     assert_int_equal(sh_versions_reserve(versions, fresh + 1, 2, numbers), SHOAL_OK);
     assert_true(numbers[0] == 0 && numbers[1] == 1);
     assert_int_equal(sh_versions_count(versions), 11);
-    sh_versions_destroy(versions);
+    versions_end(versions);
+}
+
+/* Chunks that take a slot each, up to so many or EFULL; returns how many. */
+static unsigned fill(struct sh_versions *versions, unsigned most)
+{
+    uint32_t number;
+    unsigned done = 0;
+    while (done < most &&
+           !sh_versions_next(versions, BASE + (uint64_t)10 * done, done % 3 == 0, &number))
+        done++;
+    return done;
+}
+
+/* Whenever the table is read, be it while slots are moved to the larger one, or numbers are asked for then, all is there once. */
+static void slots_are_moved_meanwhile(void **state)
+{
+    (void)state;
+    for (unsigned count = 0; count < 299; count += 1 + count / 40) {
+        struct sh_versions *versions = versions_of(4096, SH_REPLOG_NUMBER_MAX);
+        memset(known, 0, sizeof known);
+        assert_int_equal(fill(versions, count), count);
+        for (unsigned i = 0; i < count; i++) {
+            uint32_t number = 77;
+            bool is_removal = false;
+            assert_true(sh_versions_get(versions, BASE + (uint64_t)10 * i, &number, &is_removal));
+            assert_true(number == 0 && is_removal == (i % 3 == 0));
+            if (i % 2)
+                assert_int_equal(next_of(versions, BASE + (uint64_t)10 * i, false), 1);
+            known[10 * i] = (struct known){true, !(i % 2) && i % 3 == 0, i % 2};
+        }
+        assert_told(versions);
+        sh_versions_clear(versions);
+        assert_int_equal(fill(versions, count), count);
+        versions_end(versions);
+    }
+}
+
+/* No write moves more than a few slots, however large the table is: it has grown long before all have been moved. */
+static void no_write_moves_all(void **state)
+{
+    (void)state;
+    struct sh_versions *versions = versions_of(8192, SH_REPLOG_NUMBER_MAX);
+    unsigned both = 0, most = 0;
+    for (unsigned i = 0; i < 6144; i++) {
+        uint32_t number;
+        assert_int_equal(sh_versions_next(versions, BASE + (uint64_t)10 * i, true, &number), 0);
+        size_t one = sh_versions_table_bytes(sh_versions_slots(versions));
+        bool is_moving = sh_version_pool_used(pool) > one;
+        both = is_moving ? both + 1 : 0;
+        most = both > most ? both : most;
+    }
+    assert_int_equal(most, 4096 / 8 - 1);
+    versions_end(versions);
+}
+
+/* The pool is a bound for all: a zone that finds none of it has a short epoch, and once others have ended theirs a long one again. */
+static void tables_share_the_pool(void **state)
+{
+    (void)state;
+    enum { ZONES = 20 };
+    struct sh_versions *zones[ZONES];
+    unsigned counts[ZONES], least = UINT32_MAX;
+    for (unsigned i = 0; i < ZONES; i++)
+        zones[i] = versions_of(8192, SH_REPLOG_NUMBER_MAX);
+    for (unsigned i = 0; i < ZONES; i++) {
+        counts[i] = fill(zones[i], UINT32_MAX);
+        least = counts[i] < least ? counts[i] : least;
+        assert_true(sh_version_pool_used(pool) <= sh_version_pool_bytes(pool));
+    }
+    assert_int_equal(counts[0], 6144);
+    assert_int_equal(least, 48); /* those that each has of its own */
+    for (unsigned i = 0; i < ZONES / 2; i++)
+        sh_versions_clear(zones[i]);
+    assert_true(sh_version_pool_used(pool) <= sh_version_pool_bytes(pool) / 2);
+    sh_versions_clear(zones[ZONES - 1]);
+    assert_int_equal(fill(zones[ZONES - 1], UINT32_MAX), 6144);
+    sh_versions_clear(zones[0]);
+    assert_int_equal(sh_versions_slots(zones[0]), 64);
+    for (unsigned i = 0; i < ZONES; i++)
+        versions_end(zones[i]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reserved_numbers_are_given),
-        cmocka_unit_test(numbers_count_the_writes_of_an_epoch),
-        cmocka_unit_test(a_load_takes_no_slots),
-        cmocka_unit_test(a_full_table_ends_the_epoch),
-        cmocka_unit_test(runs_are_bounded),
+        cmocka_unit_test_setup_teardown(reserved_numbers_are_given, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_count_the_writes_of_an_epoch, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_load_takes_no_slots, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_table_ends_the_epoch, setup, teardown),
+        cmocka_unit_test_setup_teardown(runs_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(slots_are_moved_meanwhile, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_write_moves_all, setup, teardown),
+        cmocka_unit_test_setup_teardown(tables_share_the_pool, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

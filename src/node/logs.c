@@ -18,11 +18,11 @@
 
 #define DETAIL_BYTES 256
 
+#define BLOCK_BYTES 4096u
 #define CREDIT_BYTES (1u << 20)
 #define KEPT_ZONES_MAX (1u << 16)
 #define DISK_RESERVE_PERCENT 5
 #define RESERVE_BYTES (UINT64_C(64) << 20) /* of the disk, which no zone gets in any case */
-#define SCRUB_BYTES (UINT64_C(4) << 20)    /* a second */
 
 struct sh_logs {
     struct sh_logs_config config;
@@ -33,7 +33,8 @@ struct sh_logs {
     struct sh_completion *completed;
     size_t completed_count, completed_room;
     struct sh_view view;      /* the last one */
-    shoal_nid nid;            /* whose log it is */
+    shoal_nid nid;            /* whose log it is, */
+    uint64_t cluster;         /* and of which cluster */
     struct sh_logs_dump dump; /* that somebody reads */
     struct sh_write last;     /* all that was written before the end */
     _Atomic bool is_synced;
@@ -58,23 +59,32 @@ bool sh_logs_is_self(const struct sh_logs *logs)
 
 /* --- Making it --------------------------------------------------------------------------------- */
 
-/* Whether data_dir has a log, though the peer is to have none. */
-static bool has_log(struct sh_disk *disk)
+struct sh_log_place sh_logs_place(const struct sh_options *options)
 {
-    int file;
-    if (!disk || sh_disk_open(disk, SH_HOME_LOG_NAME, false, &file) != SHOAL_OK)
-        return false;
-    disk->ops->close(disk, file);
-    return true;
+    struct sh_log_place place = {.path = options->data_dir};
+    bool is_known = sh_log_access_of(options->log_access,
+                                     strcmp(options->replicas_at, "peers") == 0, &place.access);
+    SH_ASSERT(is_known);
+    if (place.access == SH_LOG_RAW)
+        place.path = options->log_device;
+    return place;
+}
+
+/* Whether the peer's log is a device. */
+static bool is_raw(const struct sh_logs *logs)
+{
+    return logs->config.folder && logs->config.folder != logs->config.env.disk &&
+           sh_logs_place(logs->config.options).access == SH_LOG_RAW;
 }
 
 static enum shoal_err may_be(const struct sh_logs_config *config, char *detail)
 {
     const struct sh_options *options = config->options;
-    if (!options->replicas && has_log(config->env.disk)) {
+    if (!options->replicas && config->folder && sh_log_place_is_used(config->folder)) {
         snprintf(detail, DETAIL_BYTES,
-                 "data_dir has a log of chunks (" SH_HOME_LOG_NAME
-                 "): start this peer with replicas; or remove the file, and what is in it is lost");
+                 "data_dir has a log of chunks (" SH_HOME_LOG_NAME ", or " SH_LOG_NOTE_NAME
+                 ", which names its device): start this peer with replicas; or remove the file, "
+                 "and what is in the log is lost");
         return SHOAL_EINVAL;
     }
     if (options->replicas && !config->env.disk) {
@@ -109,7 +119,8 @@ static enum shoal_err keeper_create(struct sh_logs *logs)
 {
     const struct sh_logs_config *config = &logs->config;
     const struct sh_keeper_config kept = {.msg = config->msg,
-                                          .disk = config->env.disk,
+                                          /* A device's room is that of the log's segments. */
+                                          .disk = is_raw(logs) ? NULL : config->env.disk,
                                           .clock = config->env.clock,
                                           .zones_max = KEPT_ZONES_MAX,
                                           .credit_bytes = CREDIT_BYTES,
@@ -188,32 +199,6 @@ void sh_logs_leave(struct sh_logs *logs)
 
 /* --- Opening it -------------------------------------------------------------------------------- */
 
-static void explain(enum shoal_err err, shoal_nid nid, const struct sh_recovered *found,
-                    char *detail)
-{
-    if (err == SHOAL_ECLUSTER)
-        snprintf(detail, DETAIL_BYTES,
-                 SH_HOME_LOG_NAME " in data_dir is the log of another node than node %u of this "
-                                  "cluster: give this peer a folder of its own",
-                 nid.v);
-    else if (err == SHOAL_ECORRUPT)
-        snprintf(detail, DETAIL_BYTES,
-                 SH_HOME_LOG_NAME " in data_dir is damaged (zone %" PRIu64
-                                  "): see `shoal log verify`; remove it to lose all chunks",
-                 found->zone);
-    else if (err == SHOAL_EFULL || err == SHOAL_ETOOBIG)
-        snprintf(detail, DETAIL_BYTES,
-                 "the chunks of " SH_HOME_LOG_NAME " are more, or larger, than store_bytes_max and "
-                 "chunk_bytes_max allow: zone %" PRIu64 ", after %" PRIu64 " chunks",
-                 found->zone, found->chunks);
-    else if (err == SHOAL_EINVAL)
-        snprintf(detail, DETAIL_BYTES,
-                 "log_bytes_max is not enough for two zones of zone_bytes and what is moved in "
-                 "cleaning");
-    else
-        snprintf(detail, DETAIL_BYTES, SH_HOME_LOG_NAME " in data_dir: %s", shoal_err_text(err));
-}
-
 /* Whose a zone is, the log does not know: the keeper does. */
 static void on_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
 {
@@ -242,28 +227,121 @@ static void on_damaged(void *arg, struct sh_replog_zone *zone, uint32_t slot, ui
              SH_U64("offset", offset));
 }
 
-static enum shoal_err log_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluster)
+/* The log of the options, of the node and cluster that are known by now. */
+static struct sh_home_log home_of(struct sh_logs *logs)
 {
     const struct sh_options *options = logs->config.options;
     const struct sh_env *env = &logs->config.env;
-    const struct sh_home_log home = {.disk = env->disk,
-                                     .random = env->random,
-                                     .handed = on_handed,
-                                     .durable = on_durable,
-                                     .damaged = on_damaged,
-                                     .reserve_bytes = RESERVE_BYTES,
-                                     .scrub_bytes = SCRUB_BYTES,
-                                     .completions = sh_backup_completions(logs->backup),
-                                     .arg = logs,
-                                     .cluster = cluster,
-                                     .nid = nid,
-                                     .store_bytes_max =
-                                         options->replicas * options->store_bytes_max,
-                                     .zone_bytes = options->zone_bytes,
-                                     .slot_bytes = (uint32_t)options->log_segment_bytes,
-                                     .selection = sh_replog_selection_of(options->log_selection),
-                                     .bytes_max = options->log_bytes_max};
-    return sh_home_log_open(&home, sh_now(&env->clock), seconds_now(&env->clock), &logs->log);
+    const struct sh_log_place place = sh_logs_place(options);
+    return (struct sh_home_log){
+        .disk = env->disk,
+        .random = env->random,
+        .handed = on_handed,
+        .durable = on_durable,
+        .damaged = on_damaged,
+        .reserve_bytes = RESERVE_BYTES,
+        .scrub_bytes = options->log_scrub_bytes,
+        .completions = sh_backup_completions(logs->backup),
+        .arg = logs,
+        .cluster = logs->cluster,
+        .nid = logs->nid,
+        .store_bytes_max = options->replicas * options->store_bytes_max,
+        .zone_bytes = options->zone_bytes,
+        .slot_bytes = (uint32_t)options->log_segment_bytes,
+        .primary_blocks = (uint32_t)(options->log_primary_bytes / BLOCK_BYTES),
+        .is_one_level = !options->log_two_level,
+        .buffer_bytes = options->log_buffer_bytes,
+        .selection = sh_replog_selection_of(options->log_selection),
+        .bytes_max = options->log_bytes_max,
+        .device_bytes = is_raw(logs) ? sh_log_place_bytes(&place, env->disk) : 0};
+}
+
+/* Where the log is, for a sentence. */
+#define WHERE_BYTES 96
+static const char *where(const struct sh_logs *logs, char text_out[WHERE_BYTES])
+{
+    if (is_raw(logs))
+        snprintf(text_out, WHERE_BYTES, "log_device %.80s",
+                 sh_logs_place(logs->config.options).path);
+    else
+        snprintf(text_out, WHERE_BYTES, SH_HOME_LOG_NAME " in data_dir");
+    return text_out;
+}
+
+/* On a device: what opening it has found there. True: it has been said. */
+static bool explain_device(struct sh_logs *logs, enum shoal_err err, char *detail)
+{
+    char text[WHERE_BYTES], least[SH_NUMBER_TEXT_MAX], bytes[SH_NUMBER_TEXT_MAX];
+    const struct sh_home_log home = home_of(logs);
+    if (!is_raw(logs))
+        return false;
+    if (err == SHOAL_ENOSPC)
+        snprintf(
+            detail, DETAIL_BYTES,
+            "%s has %s: a new log takes at least %s, with two zones of zone_bytes; and one that "
+            "is there already needs all the bytes that it had when it was made",
+            where(logs, text), sh_number_format(home.device_bytes, "bytes", bytes),
+            sh_number_format(sh_home_log_least(&home), "bytes", least));
+    else if (err == SHOAL_ECORRUPT || err == SHOAL_EVERSION)
+        snprintf(
+            detail, DETAIL_BYTES,
+            "%s has something on it that is no log of this version, and was left as it is: if it "
+            "may go, write zeros over its first MiB",
+            where(logs, text));
+    else
+        return false;
+    return true;
+}
+
+/* Says why the log can't be opened, or its zones can't be brought back, which have begun once it is open. */
+static void explain(struct sh_logs *logs, enum shoal_err err, const struct sh_recovered *found,
+                    char *detail)
+{
+    char text[WHERE_BYTES];
+    (void)where(logs, text);
+    if (!logs->log && explain_device(logs, err, detail))
+        return;
+    if (err == SHOAL_ECLUSTER)
+        snprintf(detail, DETAIL_BYTES,
+                 "%s is the log of another node than node %u of this cluster: give this peer a "
+                 "%s of its own",
+                 text, logs->nid.v, is_raw(logs) ? "device" : "folder");
+    else if (err == SHOAL_ECORRUPT)
+        snprintf(detail, DETAIL_BYTES,
+                 "%s is damaged (zone %" PRIu64 "): see `shoal log verify`; %s to lose all chunks",
+                 text, found->zone, is_raw(logs) ? "write zeros over its first MiB" : "remove it");
+    else if (err == SHOAL_EFULL || err == SHOAL_ETOOBIG)
+        snprintf(detail, DETAIL_BYTES,
+                 "the chunks of %s are more, or larger, than store_bytes_max and "
+                 "chunk_bytes_max allow: zone %" PRIu64 ", after %" PRIu64 " chunks",
+                 text, found->zone, found->chunks);
+    else if (err == SHOAL_EINVAL)
+        snprintf(detail, DETAIL_BYTES,
+                 "log_bytes_max is not enough for two zones of zone_bytes and what is moved in "
+                 "cleaning");
+    else if (err == SHOAL_ERANGE)
+        snprintf(detail, DETAIL_BYTES,
+                 "log_buffer_bytes is not enough for %s, whose segments are larger than "
+                 "log_segment_bytes, or which has one level",
+                 text);
+    else
+        snprintf(detail, DETAIL_BYTES, "%s: %s", text, shoal_err_text(err));
+}
+
+static enum shoal_err log_open(struct sh_logs *logs)
+{
+    const struct sh_env *env = &logs->config.env;
+    const struct sh_home_log home = home_of(logs);
+    const struct sh_log_place place = sh_logs_place(logs->config.options);
+    enum shoal_err err =
+        sh_home_log_open(&home, sh_now(&env->clock), seconds_now(&env->clock), &logs->log);
+    if (err)
+        return err;
+    bool has_two = sh_replog_look(logs->log).primary_bytes > 0;
+    if (has_two != logs->config.options->log_two_level)
+        SH_WARN("node", "the log keeps the levels that it was made with: see log_two_level",
+                SH_U64("levels", has_two ? 2 : 1));
+    return is_raw(logs) ? sh_log_place_note(&place, logs->config.folder) : SHOAL_OK;
 }
 
 static void on_completed(void *arg, const struct sh_completion *completion)
@@ -319,10 +397,10 @@ static enum shoal_err peers_open(struct sh_logs *logs, char *detail)
     uint64_t above = (uint64_t)(logs->nid.v + 1) << 48;
     const struct sh_replog_zone *zone = sh_replog_zone_below(logs->log, above);
     if (zone && sh_replog_zone_id(zone) >> 48 == logs->nid.v) {
+        char text[WHERE_BYTES];
         snprintf(detail, DETAIL_BYTES,
-                 SH_HOME_LOG_NAME
-                 " in data_dir has chunks of this peer, which would be lost: start "
-                 "it with replicas_at self");
+                 "%s has chunks of this peer, which would be lost: start it with replicas_at self",
+                 where(logs, text));
         return SHOAL_EINVAL;
     }
     sh_backup_begin(logs->backup);
@@ -346,13 +424,14 @@ enum shoal_err sh_logs_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluste
         return SHOAL_EINVAL;
     }
     logs->nid = nid;
+    logs->cluster = cluster;
     sh_backup_nid_set(logs->backup, nid);
-    enum shoal_err err = log_open(logs, nid, cluster);
+    enum shoal_err err = log_open(logs);
     if (!err)
         err = sh_logs_is_self(logs) ? home_open(logs, &found) : peers_open(logs, detail);
     if (err) {
         if (!*detail)
-            explain(err, nid, &found, detail);
+            explain(logs, err, &found, detail);
         sh_replog_close(logs->log);
         logs->log = NULL;
         return err;

@@ -24,12 +24,14 @@
 #include "env/env.h"
 #include "msg/msg.h"
 #include "node/logs_told.h"
+#include "recover/log_place.h"
 
 struct sh_logs;
 
 struct sh_logs_config {
     const struct sh_options *options; /* kept, like all that is named here */
-    struct sh_env env;                /* has the disk of data_dir; NULL: there is none */
+    struct sh_env env;                /* has the disk of the log; NULL: there is no data_dir */
+    struct sh_disk *folder;           /* that of data_dir, perhaps the same; NULL: there is none */
     struct sh_store *store;
     struct sh_msg *msg;
     struct sh_directory *directory;
@@ -38,10 +40,12 @@ struct sh_logs_config {
     void *arg;
 };
 
+/* Where the log is by these options, which have been checked. */
+struct sh_log_place sh_logs_place(const struct sh_options *options);
 /* The level of changes that name none. */
 enum sh_level sh_logs_level(const struct sh_options *options);
 /* Makes the peer's backup, and *logs_out: NULL where the peer has no log. detail (256 bytes) says what is wrong. EINVAL: replicas without a data_dir, or none
- * where data_dir has a log, whose chunks would come back some other time; ENOMEM. */
+ * where data_dir has a log, or a note of one on a device, whose chunks would come back some other time; ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_logs_create(const struct sh_logs_config *config,
                                               struct sh_backup **backup_out,
                                               struct sh_logs **logs_out, char *detail);

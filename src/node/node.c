@@ -287,10 +287,9 @@ static void on_over(void *arg, enum shoal_err err)
 }
 
 /* The folder, as a disk that wakes the transport. */
-static enum shoal_err disk_begin(struct sh_node_run *node, bool is_direct,
-                                 struct sh_disk **disk_out)
+static enum shoal_err disk_begin(struct sh_node_run *node, struct sh_disk **disk_out)
 {
-    enum shoal_err err = sh_real_disk_create(node->options->data_dir, is_direct, disk_out);
+    enum shoal_err err = sh_real_disk_create(node->options->data_dir, false, disk_out);
     return err ? err : sh_disk_wake_set(*disk_out, wake_transport, node);
 }
 
@@ -301,7 +300,7 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     const char *folder = node->options->data_dir;
     if (folder[0] == '\0' || node->world)
         return SHOAL_OK;
-    enum shoal_err err = disk_begin(node, false, &node->env.disk);
+    enum shoal_err err = disk_begin(node, &node->env.disk);
     if (err == SHOAL_OK && !node->is_inner)
         err = sh_real_disk_take(node->env.disk);
     if (err == SHOAL_EBUSY)
@@ -313,19 +312,14 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     return err;
 }
 
-/* A disk for the log of a peer with replicas at others: its reads and writes are whole blocks and go around the page cache, unlike those of
- * journals, and of a log that is the only replica (docs/backup.md). */
+/* A disk for the log of a peer, unless it shares that of data_dir, which goes through the page cache (docs/log.md, "Where a log is"). */
 static enum shoal_err open_log_disk(struct sh_node_run *node, char *detail)
 {
-    const char *folder = node->options->data_dir;
-    bool is_at_peers = strcmp(node->options->replicas_at, "peers") == 0;
-    if (!node->options->replicas || !is_at_peers || !node->env.disk || node->world)
+    const struct sh_log_place place = sh_logs_place(node->options);
+    if (!node->options->replicas || !node->env.disk || node->world)
         return SHOAL_OK;
-    enum shoal_err err = disk_begin(node, true, &node->log_disk);
-    if (err != SHOAL_OK)
-        snprintf(detail, DETAIL_BYTES, "the log's disk, data_dir %s: %s", folder,
-                 shoal_err_text(err));
-    return err;
+    enum shoal_err err = sh_log_place_open(&place, node->env.disk, &node->log_disk, detail);
+    return err || !node->log_disk ? err : sh_disk_wake_set(node->log_disk, wake_transport, node);
 }
 
 static void on_superpeer_view(void *arg, const struct sh_view *view)
@@ -502,6 +496,7 @@ static enum shoal_err open_backup(struct sh_node_run *node, char *detail)
         env.disk = node->log_disk;
     const struct sh_logs_config logs = {.options = node->options,
                                         .env = env,
+                                        .folder = node->env.disk,
                                         .store = node->store,
                                         .msg = node->msg,
                                         .directory = node->directory,
