@@ -72,7 +72,9 @@ struct test {
 
 static unsigned all_cleaned, all_compactions, all_full, all_marks, all_writes, all_kept, all_packs,
     all_batches, all_flushes, all_troubles, all_handed, all_taken, all_abandoned, all_drops,
-    all_drops_cut, all_refused, all_discards, all_eons, all_flips, all_told, all_short, all_hidden;
+    all_drops_cut, all_refused, all_discards, all_eons, all_flips, all_told, all_ended_early,
+    all_hidden, all_short;
+static bool are_tables_short;
 
 static inline uint64_t now_of(const struct test *test)
 {
@@ -88,6 +90,8 @@ static inline uint32_t seconds_of(const struct test *test)
 static inline unsigned log_step(void *arg)
 {
     struct test *test = arg;
+    const struct sh_version_pool *tables = test->rig.log->tables;
+    all_short += sh_version_pool_used(tables) > sh_version_pool_bytes(tables) / 8 * 7;
     return sh_replog_step(test->rig.log, now_of(test), seconds_of(test));
 }
 
@@ -153,6 +157,10 @@ static inline void boot(void *arg, struct sh_world *world, unsigned node)
     test->rig.config.primary_blocks = test->kind.has_no_primary ? 0 : PRIMARY_BLOCKS;
     test->rig.config.batch_bytes = test->batch_bytes;
     test->rig.config.versions_max = test->versions_max;
+    if (are_tables_short) { /* two of 256 slots, for all zones */
+        test->rig.config.versions_max = 256;
+        test->rig.config.tables_bytes = 1;
+    }
     test->rig.config.buffer_bytes = 640 << 10;
     file_look(test);
     test->opened =
@@ -478,7 +486,7 @@ static inline void zone_judge(struct test *test, unsigned number)
         fail_msg("seed %llu: zone %u is damaged, and nobody is told",
                  (unsigned long long)test->seed, number);
     all_told += taken.err != SHOAL_OK;
-    all_short += is_told && !taken.err;
+    all_ended_early += is_told && !taken.err;
     all_hidden += !is_told && !is_well;
     if (is_well) {
         on_loaded(test, zone, taken.end, SHOAL_OK);

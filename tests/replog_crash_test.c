@@ -73,6 +73,20 @@ static void fixed_seeds_with_full_disks_hold(void **state)
     assert_true(all_refused > 5 && all_discards > 50 && all_writes - writes > 10000);
 }
 
+/* Zones take turns with the memory for their tables of versions, so epochs end when others need it. */
+static void fixed_seeds_with_short_tables_hold(void **state)
+{
+    (void)state;
+    unsigned before = all_short;
+    are_tables_short = true;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        run_seed(seed, seed);
+    are_tables_short = false;
+    print_message("%u times less than an eighth of the memory for tables was left\n",
+                  all_short - before);
+    assert_true(all_short - before > 100);
+}
+
 #define EPOCHS 12 /* of an eon; those of a quarter are for starts */
 
 static void run_seed_with_eons(uint64_t seed, uint64_t at)
@@ -104,6 +118,7 @@ int main(void)
         cmocka_unit_test(fresh_seeds_hold),
         cmocka_unit_test(fixed_seeds_with_drops_hold),
         cmocka_unit_test(fresh_seeds_with_drops_hold),
+        cmocka_unit_test(fixed_seeds_with_short_tables_hold),
         cmocka_unit_test(fixed_seeds_with_full_disks_hold),
         cmocka_unit_test(fixed_seeds_with_eons_hold),
         cmocka_unit_test(fresh_seeds_with_eons_hold),

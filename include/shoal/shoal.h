@@ -329,12 +329,16 @@ SHOAL_API shoal_owner shoal_owner_thread(void);
  *              may have been taken, for lease_ns at most
  *   ENOCHUNK   there is no such chunk, or it was removed during the wait
  *   ECANCELED  during the wait this owner asked for the chunk once more, or unlocked it
- *   ELIMIT     the node has no room for more locks or waiters */
+ *   ELIMIT     the node has no room for more locks or waiters
+ *   EFAILED    the chunk's node has failed, and all locks that it kept have fallen. If its chunks are in
+ *              its own log it has not come back within the time-out, which is all that a lock waits for
+ *              its node */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_lock(shoal *store, shoal_cid cid, shoal_owner owner,
                                                     enum shoal_lock_mode mode, uint64_t lease_ns,
                                                     uint64_t wait_ns);
 /* Gives the lock back, or ends the owner's wait for it. ENOLOCK: the owner does not hold the chunk
- * and does not wait for it; its lease was over, or the connection was lost. */
+ * and does not wait for it; its lease was over, the connection was lost, or the chunk's node was
+ * killed, and is back. */
 SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_unlock(shoal *store, shoal_cid cid,
                                                       shoal_owner owner);
 /* Makes the lease last for lease_ns from now, unless it lasts longer already. ENOLOCK. */

@@ -87,7 +87,8 @@ static void block_give(struct sh_backlog_pool *pool, struct sh_backlog_block *bl
 void sh_backlog_init(struct sh_backlog *backlog, struct sh_backlog_pool *pool, uint64_t window,
                      uint64_t next)
 {
-    *backlog = (struct sh_backlog){.pool = pool, .window = window, .next = next};
+    *backlog =
+        (struct sh_backlog){.pool = pool, .window = window, .next = next, .gate = UINT64_MAX};
     sh_spin_init(&backlog->lock, SH_LOCK_BACKUP_BACKLOG);
 }
 
@@ -294,6 +295,22 @@ uint64_t sh_backlog_record(struct sh_backlog *backlog, const struct sh_backlog_e
     return number;
 }
 
+void sh_backlog_gate_set(struct sh_backlog *backlog)
+{
+    sh_spin_take(&backlog->lock);
+    SH_ASSERT(backlog->gate == UINT64_MAX);
+    backlog->gate = backlog->end;
+    sh_spin_release(&backlog->lock);
+}
+
+void sh_backlog_gate_open(struct sh_backlog *backlog)
+{
+    sh_spin_take(&backlog->lock);
+    SH_ASSERT(backlog->gate != UINT64_MAX);
+    backlog->gate = UINT64_MAX;
+    sh_spin_release(&backlog->lock);
+}
+
 /* --- A chunk in pieces ------------------------------------------------------------------------- */
 
 enum shoal_err sh_backlog_hold(struct sh_backlog *backlog, uint32_t note)
@@ -449,7 +466,7 @@ static bool end_look(struct sh_backlog_cursor *cursor)
 {
     struct sh_backlog *backlog = cursor->backlog;
     sh_spin_take(&backlog->lock);
-    cursor->end = backlog->end;
+    cursor->end = backlog->end < backlog->gate ? backlog->end : backlog->gate;
     if (!cursor->read.block && cursor->read.at < cursor->end)
         block_look(backlog, &cursor->read);
     sh_spin_release(&backlog->lock);

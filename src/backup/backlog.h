@@ -92,6 +92,8 @@ struct sh_backlog {
     bool has_pieces;     /* and some were recorded, */
     uint8_t pieces_only; /* `only` of these */
     bool is_closed;      /* nothing is admitted */
+    uint64_t
+        gate; /* bytes: what is recorded from there on no cursor reads yet; UINT64_MAX: all is read */
     struct sh_backlog_cursor *cursors[SH_BACKLOG_CURSORS_MAX];
 };
 
@@ -149,6 +151,10 @@ uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog
                              const struct sh_backlog_entry *note);
 /* Ends the hold: the pieces that were recorded are abandoned, and the chunk is what it was. */
 void sh_backlog_hold_abandon(struct sh_backlog *backlog);
+
+/* What is recorded from now on is kept back from all cursors, until the gate is opened; it counts for the window. There is one gate at a time. */
+void sh_backlog_gate_set(struct sh_backlog *backlog);
+void sh_backlog_gate_open(struct sh_backlog *backlog);
 
 /* The cursor begins where the backlog ends now. At most SH_BACKLOG_CURSORS_MAX at a time. False: it can't now, as a chunk comes in
  * pieces of which it would not get the first. */

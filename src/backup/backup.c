@@ -375,8 +375,8 @@ static void hurry(struct sh_sink *home)
 /* Moves what the zone's backlog has to all of its backups. EAGAIN and others: there is more, which does not go now. */
 static enum shoal_err zone_drain(struct sh_own_zone *zone, unsigned *moved_out)
 {
-    enum shoal_err worst = SHOAL_OK;
     bool has_cursor = false;
+    enum shoal_err worst = sh_zone_gate_look(zone) ? SHOAL_OK : SHOAL_EAGAIN;
     sh_zone_watch(zone);
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         struct sh_sink *sink = &zone->sinks[i];
@@ -460,8 +460,9 @@ unsigned sh_backup_step(struct sh_backup *backup, uint64_t now_ns, uint32_t seco
         work += sh_zones_drop_step(backup, now_ns);
     }
     backup->stuck_ns = 0;
+    bool is_soon = sh_backup_is_clustered(backup) || atomic_load(&backup->zones.gates);
     if (backup->stuck)
-        backup->stuck_ns = now_ns + (sh_backup_is_clustered(backup) ? STUCK_NS : FULL_NS);
+        backup->stuck_ns = now_ns + (is_soon ? STUCK_NS : FULL_NS);
     if (backup->log) {
         work += sh_replog_step(backup->log, now_ns, seconds);
         if (sh_replog_trouble(backup->log))

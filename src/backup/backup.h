@@ -178,6 +178,13 @@ struct sh_write_request {
 /* The request stays while the write changes chunks. */
 void sh_write_request_set(struct sh_write *write, const struct sh_write_request *request);
 
+/* Records what came of a request that another node ran on a chunk which is here now: in the stream of the chunk's zone, as a write by itself. The write then
+ * stands for that, too. EAGAIN: there is no room now, nothing was recorded; ENOSPC, EIO. Where nothing is backed up, it does nothing. */
+struct sh_completion;
+SHOAL_NODISCARD enum shoal_err sh_backup_tell(struct sh_backup *backup, struct sh_write *write,
+                                              shoal_cid cid,
+                                              const struct sh_completion *completion);
+
 /* The store's functions of these names, whose changes the write then stands for. EAGAIN: the backlog has no room now, nothing was
  * changed; sh_backup_room_wait, and call again. ENOSPC: the log of the own disk has no room for another zone, or for what the chunk's zone
  * gets, and no other zone can take it. EIO: the log is out of service. ELIMIT: of a

@@ -32,6 +32,7 @@ struct sh_large {
         struct sh_own_zone *zone; /* where a change is recorded */
         struct sh_own_zone *from; /* it moves from that one to it; NULL: it is there already */
         uint64_t number;          /* of the zone, when it was found: sh_zone_is */
+        bool has_gate;            /* its move is to wait, see struct sh_zone_gate */
     } place;
     uint32_t size, told;
     bool is_new;
@@ -99,6 +100,15 @@ struct sh_own_zone {
     struct sh_backlog backlog;
     _Atomic uint64_t live; /* bytes, as they count for a zone */
     _Atomic uint64_t told; /* completion records; changes with each */
+    _Atomic uint64_t
+        told_end; /* number behind the last write with a completion record; 0: there was none */
+    /* A chunk moves here from a zone that has completion records which are not durable yet, maybe of the chunk: its image here would count for what these
+     * are of, so no backup gets that, nor what comes behind it, before they are durable. Guarded by the zones' lock. */
+    struct sh_zone_gate {
+        struct sh_own_zone *from; /* NULL: there is no gate */
+        uint64_t end;             /* the number there before which all is to be durable */
+        bool is_set;              /* the move was recorded; else it is under way */
+    } gate;
     /* Before which all writes are acknowledged. [SH_LEVEL_ASYNC]: not in use. */
     _Atomic uint64_t acked[SH_LEVELS];
     struct sh_spin waits_lock; /* guards the next two */
@@ -165,6 +175,7 @@ struct sh_own_zones {
     _Atomic unsigned larges_moving;    /* those of them that move to another zone */
     struct sh_leftover *leftovers;
     size_t leftovers_count, leftovers_promised, leftovers_room;
+    _Atomic unsigned gates; /* that are set */
     _Atomic size_t at_once; /* those of them whose removals wait for nothing but room */
     struct sh_zone_drop {
         enum sh_zone_drop_phase {
@@ -397,6 +408,10 @@ uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh
 uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *large);
 /* It does not move after all. */
 void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place);
+/* A write with a completion record was recorded in the zone. */
+void sh_zone_told(struct sh_own_zone *zone, uint64_t number);
+/* Whether backups get all that the zone has: it has no gate, or may open it by now. Else what the gate waits for is hurried. The step's. */
+bool sh_zone_gate_look(struct sh_own_zone *zone);
 /* Records removals of leftovers whose time has come, and forgets those whose removal is durable; returns how many. */
 unsigned sh_zones_leftovers(struct sh_backup *backup);
 /* Whether the zone may not be dropped yet: of a chunk that it has, or had, its own image or one elsewhere would be the last one on the disk. The

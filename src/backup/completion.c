@@ -9,7 +9,8 @@
 #define NUMBER_BYTES 0x0f
 #define HAS_VALUE 0x10
 #define IS_CREATE 0x20
-#define FLAGS 0x3f
+#define OF_ANOTHER 0x40
+#define FLAGS 0x7f
 
 static unsigned bytes_of(uint64_t number)
 {
@@ -23,14 +24,16 @@ size_t sh_completion_put(const struct sh_completion *completion, uint8_t *into)
 {
     uint64_t number = completion->number, ahead = number - completion->acknowledged;
     unsigned bytes = bytes_of(number);
-    SH_ASSERT(completion->client && number > completion->acknowledged && ahead <= SH_ONCE_WINDOW);
+    SH_ASSERT(completion->client && number > completion->acknowledged);
+    SH_ASSERT(completion->node ? !completion->acknowledged : ahead <= SH_ONCE_WINDOW);
     struct sh_writer w = sh_writer_make(into, SH_COMPLETION_BYTES_MAX);
     sh_put8(&w, (uint8_t)(bytes | (completion->value ? HAS_VALUE : 0) |
-                          (completion->is_create ? IS_CREATE : 0)));
+                          (completion->is_create ? IS_CREATE : 0) |
+                          (completion->node ? OF_ANOTHER : 0)));
     sh_put64(&w, completion->client);
     for (unsigned i = 0; i < bytes; i++)
         sh_put8(&w, (uint8_t)(number >> 8 * i));
-    sh_put16(&w, (uint16_t)ahead);
+    sh_put16(&w, completion->node ? completion->node : (uint16_t)ahead);
     sh_put64(&w, completion->chunk);
     if (completion->value)
         sh_put64(&w, completion->value);
@@ -49,11 +52,17 @@ bool sh_completion_get(struct sh_bytes bytes, struct sh_completion *completion_o
     for (unsigned i = 0; i < number_bytes; i++)
         completion.number |= (uint64_t)sh_get8(&r) << 8 * i;
     uint16_t ahead = sh_get16(&r);
-    completion.acknowledged = completion.number - ahead;
+    if (flags & OF_ANOTHER) {
+        completion.node = ahead;
+        ahead = 1; /* to be checked like the others */
+    } else {
+        completion.acknowledged = completion.number - ahead;
+    }
     completion.chunk = sh_get64(&r);
     completion.is_create = flags & IS_CREATE;
     completion.value = flags & HAS_VALUE ? sh_get64(&r) : 0;
-    if (!sh_reader_done(&r) || !completion.client || !ahead || ahead > SH_ONCE_WINDOW ||
+    bool is_node = !(flags & OF_ANOTHER) || completion.node;
+    if (!sh_reader_done(&r) || !completion.client || !is_node || !ahead || ahead > SH_ONCE_WINDOW ||
         ahead > completion.number)
         return false;
     *completion_out = completion;
@@ -97,7 +106,7 @@ void sh_acknowledged_note(void *arg, uint16_t owner, struct sh_bytes completion)
 {
     struct sh_acknowledged *acknowledged = arg;
     struct sh_completion of;
-    if (!sh_completion_get(completion, &of))
+    if (!sh_completion_get(completion, &of) || of.node)
         return;
     uint64_t client = mixed(owner, of.client);
     struct place *place = &acknowledged->places[sh_mix64(client) % PLACES];
@@ -111,7 +120,7 @@ bool sh_acknowledged_has(void *arg, uint16_t owner, struct sh_bytes completion)
 {
     const struct sh_acknowledged *acknowledged = arg;
     struct sh_completion of;
-    if (!sh_completion_get(completion, &of))
+    if (!sh_completion_get(completion, &of) || of.node)
         return false;
     uint64_t client = mixed(owner, of.client);
     const struct place *place = &acknowledged->places[sh_mix64(client) % PLACES];

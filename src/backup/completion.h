@@ -4,14 +4,15 @@
  *
  * A record, of 20 to 35 bytes, little-endian:
  *
- *   u8    bits 0-3 bytes of the number, 1 to 8; 4 value, 5 create
+ *   u8    bits 0-3 bytes of the number, 1 to 8; 4 value, 5 create, 6 another node
  *   u64   client
  *   1-8   number
- *   u16   how much higher it is than what the client had acknowledged, 1 to SH_ONCE_WINDOW
+ *   u16   how much higher it is than what the client had acknowledged, 1 to SH_ONCE_WINDOW; of another node's request, that node
  *   u64   chunk
  *   u64   value, if there is one
  *
- * Only a change has one: a request that was answered with an error has changed nothing, and is worked out anew. */
+ * Only a change has one: a request that was answered with an error has changed nothing, and is worked out anew. What came of a request that another
+ * node ran, on a chunk that has moved here since, has one, too: what the client had acknowledged there is not known here. */
 #ifndef SH_BACKUP_COMPLETION_H
 #define SH_BACKUP_COMPLETION_H
 
@@ -19,12 +20,15 @@
 #include "shoal/err.h"
 
 struct sh_completion {
-    uint64_t client;       /* not 0 */
-    uint64_t number;       /* that the client gave it, for the owner of the zone */
-    uint64_t acknowledged; /* numbers up to it nobody asks for; below number */
-    uint64_t chunk;        /* with its creator */
-    bool is_create;        /* the chunk is what came of it */
-    uint64_t value;        /* of an addition, what was there before; else 0 */
+    uint64_t client; /* not 0 */
+    uint64_t number; /* not 0; that the client gave it, for the node that ran it */
+    uint64_t
+        acknowledged; /* numbers up to it nobody asks for; below number. Of another node's request 0 */
+    uint16_t
+        node; /* another node that ran it; 0: the owner of the zone, or one of its lives before */
+    uint64_t chunk; /* with its creator */
+    bool is_create; /* the chunk is what came of it */
+    uint64_t value; /* of an addition, what was there before; else 0 */
 };
 #define SH_COMPLETION_BYTES_MAX 35
 /* Returns its bytes. */

@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     SH_ASSERT(put <= size);
     SH_ASSERT(sh_completion_get(sh_bytes_make(bytes, put), &again));
     SH_ASSERT(again.client == completion.client && again.number == completion.number &&
-              again.acknowledged == completion.acknowledged && again.chunk == completion.chunk &&
-              again.is_create == completion.is_create && again.value == completion.value);
+              again.acknowledged == completion.acknowledged && again.node == completion.node &&
+              again.chunk == completion.chunk && again.is_create == completion.is_create &&
+              again.value == completion.value);
     return 0;
 }

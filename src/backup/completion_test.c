@@ -34,12 +34,16 @@ static void what_is_written_is_read(void **state)
         completion.acknowledged = completion.number > ahead ? completion.number - ahead : 0;
         if (completion.number - completion.acknowledged > SH_ONCE_WINDOW)
             completion.acknowledged = completion.number - 1;
+        if (draw >> 10 & 1) {
+            completion.node = (uint16_t)(64 + i);
+            completion.acknowledged = 0;
+        }
         struct sh_bytes written = put(&completion);
         struct sh_completion read;
         longest = written.size > longest ? written.size : longest;
         assert_true(sh_completion_get(written, &read));
         assert_true(read.client == completion.client && read.number == completion.number &&
-                    read.acknowledged == completion.acknowledged &&
+                    read.acknowledged == completion.acknowledged && read.node == completion.node &&
                     read.chunk == completion.chunk && read.is_create == completion.is_create &&
                     read.value == completion.value);
         written.size--;
@@ -63,7 +67,7 @@ static void what_is_none_is_refused(void **state)
     } wrong[] = {
         {0, 0},     /* no number */
         {0, 9},     /* of 9 bytes */
-        {0, 0x42},  /* a flag */
+        {0, 0x82},  /* a flag */
         {0, 0x12},  /* a value that is missing */
         {1, 0},     /* no client */
         {11, 0},    /* not above what is acknowledged */
@@ -77,6 +81,27 @@ static void what_is_none_is_refused(void **state)
     (void)put(&good);
     bytes[11] = 0x2d; /* 301 above: below 0 */
     bytes[12] = 0x01;
+    assert_false(sh_completion_get(written, &read));
+}
+
+/* What another node did says nothing of what the client has acknowledged. */
+static void of_another_node(void **state)
+{
+    (void)state;
+    const struct sh_completion own = {.client = 7, .number = 30, .acknowledged = 29, .chunk = 5};
+    const struct sh_completion other = {.client = 7, .number = 20, .node = 65, .chunk = 5};
+    struct sh_acknowledged *acknowledged;
+    struct sh_completion read;
+    assert_int_equal(sh_acknowledged_create(&acknowledged), SHOAL_OK);
+    sh_acknowledged_note(acknowledged, 64, put(&own));
+    sh_acknowledged_note(acknowledged, 65, put(&own));
+    assert_false(sh_acknowledged_has(acknowledged, 64, put(&other)));
+    assert_false(sh_acknowledged_has(acknowledged, 65, put(&other)));
+    sh_acknowledged_destroy(acknowledged);
+    struct sh_bytes written = put(&other);
+    assert_true(sh_completion_get(written, &read));
+    assert_int_equal(read.node, 65);
+    bytes[10] = 0; /* behind flags, client and number */
     assert_false(sh_completion_get(written, &read));
 }
 
@@ -112,6 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(what_is_none_is_refused),
+        cmocka_unit_test(of_another_node),
         cmocka_unit_test(what_is_acknowledged_is_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

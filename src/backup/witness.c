@@ -297,6 +297,8 @@ static void on_record(void *arg, shoal_cid cid, enum sh_store_event event, struc
     }
     uint64_t used = sh_backlog_bytes(entry.kind != SH_BACKLOG_IMAGE, entry.size) +
                     entry.completion_size + (admitted.place.from ? SH_CLAIM_BYTES : 0);
+    if (entry.completion_size)
+        sh_zone_told(zone, number);
     if (used < admitted.room)
         sh_backlog_cancel(&zone->backlog, admitted.room - used);
     if (writer)
@@ -329,6 +331,43 @@ static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint3
     if (admitted.place.from)
         sh_zones_move_cancel(backup, &admitted.place);
     room_given(backup);
+}
+
+/* A record by itself goes with the removal of a chunk that nobody has: a record counts only with a write. */
+static enum shoal_err tell(struct sh_backup *backup, uint64_t chunk,
+                           const struct sh_completion *completion)
+{
+    struct sh_backlog_entry entry = {
+        .local_id = SH_BACKLOG_NO_CHUNK, .kind = SH_BACKLOG_REMOVAL, .pieces = 1};
+    struct sh_zone_place place = {0};
+    enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
+    entry.completion_size = (uint8_t)sh_completion_put(completion, entry.completion);
+    place.zone = sh_zones_find_numbered(backup, chunk, &place.number);
+    if (!err && !place.zone)
+        err = SHOAL_EAGAIN;
+    if (!err)
+        err = zone_check(place.zone, false);
+    if (!err)
+        err = backlog_admit(&place, sh_backlog_bytes(true, 0) + entry.completion_size);
+    if (err)
+        return refused(err);
+    atomic_fetch_add(&place.zone->told, 1);
+    uint64_t number = sh_backlog_record(&place.zone->backlog, NULL, &entry);
+    sh_zone_told(place.zone, number);
+    sh_write_mark(backup, writer, chunk, place.zone, number);
+    sh_zone_dirty(place.zone);
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_backup_tell(struct sh_backup *backup, struct sh_write *write, shoal_cid cid,
+                              const struct sh_completion *completion)
+{
+    if (!backup->is_on)
+        return SHOAL_OK;
+    writer = write;
+    enum shoal_err err = tell(backup, sh_backup_chunk(backup, cid), completion);
+    writer = NULL;
+    return err;
 }
 
 /* --- In pieces --------------------------------------------------------------------------------- */
@@ -479,6 +518,8 @@ static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool i
         sh_evacuation_mark(zone, done.chunk);
         number = sh_backlog_hold_end(&zone->backlog, &done.last, NULL);
     }
+    if (entry->completion_size)
+        sh_zone_told(zone, number);
     if (writer)
         sh_write_mark(backup, writer, done.chunk, zone, number);
     sh_zone_dirty(zone);

@@ -398,12 +398,82 @@ static enum shoal_err leftovers_grow(struct sh_own_zones *zones)
     return SHOAL_OK;
 }
 
-/* A chunk of this zone has outgrown it, or the zone is evacuated: it moves to the open one with this change. */
+/* --- Gates ------------------------------------------------------------------------------------- */
+
+void sh_zone_told(struct sh_own_zone *zone, uint64_t number)
+{
+    uint64_t end = atomic_load_explicit(&zone->told_end, memory_order_relaxed);
+    while (end <= number && !atomic_compare_exchange_weak(&zone->told_end, &end, number + 1))
+        continue;
+}
+
+/* Whether a gate need not wait any more. In a full zone what is recorded may wait for ever, and moves out of it make room. */
+static bool is_settled(const struct sh_own_zone *from, uint64_t end)
+{
+    return atomic_load(&from->acked[SH_LEVEL_DURABLE]) >= end || is_full(from);
+}
+
+/* Whatever the gate waits for was recorded before the gate was: so no two zones wait for each other. */
+static enum shoal_err gate_begin(struct sh_own_zone *from, struct sh_own_zone *to, bool *has_out)
+{
+    struct sh_own_zones *zones = &from->backup->zones;
+    sh_lock_assert_held(&zones->lock);
+    uint64_t end = atomic_load(&from->told_end);
+    *has_out = false;
+    if (sh_backup_is_clustered(from->backup) || is_settled(from, end))
+        return SHOAL_OK;
+    if (to->gate.from)
+        return SHOAL_EAGAIN;
+    to->gate = (struct sh_zone_gate){.from = from, .end = end};
+    *has_out = true;
+    return SHOAL_OK;
+}
+
+/* The move is recorded next. */
+static void gate_set(struct sh_own_zone *zone)
+{
+    SH_ASSERT(zone->gate.from && !zone->gate.is_set);
+    zone->gate.is_set = true;
+    sh_backlog_gate_set(&zone->backlog);
+    atomic_fetch_add(&zone->backup->zones.gates, 1);
+}
+
+bool sh_zone_gate_look(struct sh_own_zone *zone)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    if (!atomic_load(&zones->gates))
+        return true;
+    sh_lock_take(&zones->lock);
+    const struct sh_zone_gate gate = zone->gate;
+    bool is_set = gate.from && gate.is_set, opens = is_set && is_settled(gate.from, gate.end);
+    if (opens) {
+        zone->gate = (struct sh_zone_gate){0};
+        sh_backlog_gate_open(&zone->backlog);
+        atomic_fetch_sub(&zones->gates, 1);
+    }
+    sh_lock_release(&zones->lock);
+    if (opens)
+        sh_waits_room(zone->backup); /* for those that found the gate in their way */
+    if (!is_set || opens)
+        return true;
+    struct sh_sink *home = sh_sink_home(gate.from);
+    if (home && home->needed < gate.end) {
+        home->needed = gate.end;
+        sh_zone_dirty(gate.from);
+    }
+    return false;
+}
+
+/* --- Moves ------------------------------------------------------------------------------------- */
+
+/* A chunk of this zone has outgrown it, or the zone is evacuated: it moves to the open one with this change. is_durable: all that this zone has of it
+ * is. */
 static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after, bool is_new,
-                                 struct sh_zone_place *place)
+                                 bool is_durable, struct sh_zone_place *place)
 {
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *to;
+    bool has_gate = false;
     sh_lock_take(&zones->lock);
     /* Of one that is closed nothing moves away any more: it is about to be forgotten. */
     bool is_closed = place->zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES;
@@ -414,11 +484,14 @@ static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after, bool 
         err = sh_ranges_count(zones->map) < MOVES_RANGES_MAX ? claims_grow(to) : SHOAL_ELIMIT;
     if (!err && to != place->zone)
         err = leftovers_grow(zones);
+    if (!err && to != place->zone && !is_durable)
+        err = gate_begin(place->zone, to, &has_gate);
     if (!err && to != place->zone) {
         to->claims_promised++;
         place->zone->moves_away++;
         zones->leftovers_promised++;
-        *place = (struct sh_zone_place){.zone = to, .from = place->zone, .number = to->number};
+        *place = (struct sh_zone_place){
+            .zone = to, .from = place->zone, .number = to->number, .has_gate = has_gate};
     }
     sh_lock_release(&zones->lock);
     return err;
@@ -452,7 +525,7 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
         return err;
     /* Where there is no room for it elsewhere, it stays. */
     if (after && sh_evacuation_moves(zone, chunk, before) &&
-        !move_begin(backup, after, after > before, place_out))
+        !move_begin(backup, after, after > before, true, place_out))
         return SHOAL_OK;
     if (after <= before && !(after && is_full(zone)))
         return SHOAL_OK;
@@ -463,7 +536,7 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
     /* A chunk that is all of its zone stays there, whatever its size: the zone's log grows with it. */
     if (!is_full(zone) && (live - before + after <= limit || live <= before))
         return SHOAL_OK;
-    return move_begin(backup, after, true, place_out);
+    return move_begin(backup, after, true, false, place_out);
 }
 
 void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place)
@@ -472,6 +545,8 @@ void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *
     place->zone->claims_promised--;
     place->from->moves_away--;
     backup->zones.leftovers_promised--;
+    if (place->has_gate)
+        place->zone->gate = (struct sh_zone_gate){0};
     sh_lock_release(&backup->zones.lock);
 }
 
@@ -485,6 +560,8 @@ static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
     place->zone->claims_promised--;
     place->from->moves_away--;
     zones->leftovers_promised--;
+    if (place->has_gate)
+        gate_set(place->zone);
     enum shoal_err err = map_set(place->zone, &claim);
     SH_ASSERT(!err); /* the place was given only where there was much room */
     size_t slot = claim_add(place->zone, &claim);

@@ -188,6 +188,81 @@ static void test_moves(void **state)
     assert_int_equal(zones[1]->live, 0);
 }
 
+/* A request adds to the chunk: its completion record is in the chunk's zone. */
+static void add_numbered(shoal_cid cid, uint64_t number)
+{
+    struct sh_write write;
+    uint64_t old;
+    const struct sh_write_request request = {.client = 9, .number = number, .acknowledged = 0};
+    sh_write_begin(&write, SH_LEVEL_ASYNC);
+    sh_write_request_set(&write, &request);
+    const struct sh_store_rewrite rewrite = {
+        .kind = SH_STORE_ADD, .cid = cid, .width = 8, .delta = 1, .old_out = &old};
+    assert_int_equal(sh_backup_rewrite(backup, &write, &rewrite), SHOAL_OK);
+}
+
+/* What a chunk is in the zone that it moves to, no backup gets before the records of requests in its former zone are durable; nor what is behind
+ * that, but what was before it. */
+static void test_moves_behind_records(void **state)
+{
+    (void)state;
+    shoal_cid before = make(100), grows = make(100), behind = make(100);
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    assert_int_equal(resize(before, 200000), SHOAL_OK);
+    add_numbered(grows, 1);
+    read_all(0);
+    uint64_t next = sh_backlog_next(&zones[0]->backlog);
+    assert_int_equal(resize(grows, 200000), SHOAL_OK);
+    assert_int_equal(resize(before, 10), SHOAL_OK);
+    assert_claim(1, 0, before.v, before.v, true);
+    for (unsigned i = 0; i < 6; i++)
+        assert_next(1, before.v, SH_BACKLOG_IMAGE, SH_BACKLOG_PIECE_BYTES, false);
+    assert_next(1, before.v, SH_BACKLOG_IMAGE, 200000 % SH_BACKLOG_PIECE_BYTES, false);
+    assert_end(1);
+    sh_zone_acked(zones[0], SH_LEVEL_REPLICATED, next);
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, next - 1);
+    assert_false(sh_zone_gate_look(zones[1]));
+    assert_int_equal(sh_sink_home(zones[0])->needed, next);
+    assert_end(1);
+    /* Another chunk can't follow meanwhile; it can when the records are durable. */
+    assert_int_equal(resize(behind, 200000), SHOAL_EAGAIN);
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, next);
+    assert_true(sh_zone_gate_look(zones[1]));
+    assert_claim(1, 0, before.v, grows.v, true);
+    read_all(1);
+    assert_int_equal(resize(behind, 200000), SHOAL_OK);
+    assert_claim(1, 0, before.v, behind.v, true);
+    read_all(1);
+}
+
+/* A move that does not come about has no gate; nor has one out of a zone whose log has no room, where records may wait for ever. */
+static void test_moves_without_a_gate(void **state)
+{
+    (void)state;
+    shoal_cid grows = make(100), other = make(100);
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    add_numbered(grows, 1);
+    read_all(0);
+    struct sh_zone_place place;
+    assert_int_equal(sh_zones_place(backup, grows.v, 100, 200000, &place), SHOAL_OK);
+    assert_true(place.has_gate);
+    sh_zones_move_cancel(backup, &place);
+    assert_int_equal(sh_zones_place(backup, other.v, 100, 200000, &place), SHOAL_OK);
+    assert_true(place.has_gate);
+    sh_zones_move_cancel(backup, &place);
+    assert_int_equal(resize(grows, 200000), SHOAL_OK);
+    assert_end(1);
+    atomic_store(&zones[0]->is_full, true);
+    assert_true(sh_zone_gate_look(zones[1]));
+    assert_claim(1, 0, grows.v, grows.v, true);
+    assert_int_equal(resize(other, 200000), SHOAL_OK);
+    read_all(1);
+    assert_int_equal(atomic_load(&backup->zones.gates), 0);
+    atomic_store(&zones[0]->is_full, false);
+}
+
 /* A reused ID for which its zone has no room goes to the open one; its old zone has nothing of it to be removed. */
 static void test_reused_elsewhere(void **state)
 {
@@ -547,6 +622,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_fresh, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_moves_behind_records, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_moves_without_a_gate, setup, teardown),
         cmocka_unit_test_setup_teardown(test_moves, setup, teardown),
         cmocka_unit_test_setup_teardown(test_reused_elsewhere, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_zone, setup, teardown),

@@ -169,11 +169,15 @@ struct sh_call_state {
     shoal_nid number_nid; /* whose number it is; of a read: who was asked last, or NONE */
     uint32_t number_life; /* and of which of its lives (sh_directory_life) */
     bool is_blocking;
-    bool is_retry;     /* it was sent, or tried, before */
-    bool is_unclear;   /* may have been done, under this number: a lost connection left no answer */
-    bool was_lost;     /* unlock: a connection was lost meanwhile, and with it the owner's locks */
-    uint64_t number;   /* 0: none yet, or a call that needs none */
-    uint64_t first_ns; /* when it got the number */
+    bool is_retry;   /* it was sent, or tried, before */
+    bool is_unclear; /* may have been done, under this number: a lost connection left no answer */
+    bool was_lost;   /* unlock: a connection was lost meanwhile, and with it the owner's locks */
+    uint64_t number; /* 0: none yet, or a call that needs none */
+    union {
+        uint64_t first_ns; /* when it got the number */
+        uint64_t
+            failed_ns; /* of a lock: since when its node is known to have failed; 0: it is not */
+    };
 };
 
 _Static_assert(sizeof(struct sh_call_state) <= sizeof((struct shoal_call *)0)->reserved,
@@ -250,8 +254,12 @@ void sh_client_numbers_free(struct shoal *store);
 bool sh_call_was_not_done(enum shoal_err err);
 /* May this failure be tried again without doing anything twice, by one who has no number for it? */
 bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err);
-/* Whether a call that fails so waits for a node that has failed, until the call's time is over: the node's next life has the chunks of the one before,
- * and knows what came of requests. Not of a lock, which falls with its node, and may be waited for without end. */
+/* Whether an operation that fails so waits for a node that has failed, until the call's time is over: the node's next life has the chunks of the
+ * one before. asked, creator: as of sh_directory_may_return. */
+bool sh_client_awaits_node(struct shoal *store, enum shoal_err err, shoal_nid asked,
+                           shoal_nid creator);
+/* The same of a call on one chunk; the next life knows what came of its requests, too, but of locks, which have fallen. One on a lock waits for
+ * timeout_ns at most since the node was found to have failed. */
 bool sh_call_awaits_node(struct sh_call_state *state, enum shoal_err err);
 /* Tries the call again in a while, with a newer view if that may help; completes it if it may not
  * be tried again or its time is over. Any thread. */

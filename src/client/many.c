@@ -58,44 +58,43 @@ static enum shoal_err ask(shoal *store, shoal_nid nid, struct sh_bytes request, 
     return err;
 }
 
-/* Asks peers until one has done it, or may have, or none could. */
+/* One attempt, at the peer that the program names, or at the next one. *nid_out: which one that is. */
+static enum shoal_err attempt(shoal *store, shoal_nid where, struct sh_bytes request,
+                              uint64_t deadline, shoal_cid *cids_out, size_t count, bool is_fresh,
+                              shoal_nid *nid_out)
+{
+    *nid_out = where;
+    enum shoal_err err = where.v ? sh_client_peer_check(store, where)
+                                 : sh_directory_pick_peer(store->directory, nid_out);
+    if (err != SHOAL_OK)
+        return err;
+    if (is_fresh)
+        sh_msg_retried(store->msg, *nid_out);
+    uint64_t now = sh_now(&store->env.clock);
+    return now < deadline ? ask(store, *nid_out, request, deadline - now, cids_out, count)
+                          : SHOAL_ETIMEOUT;
+}
+
+/* Asks peers until one has done it, or may have, or none could. A peer that the program names, and that has failed, may come back with its
+ * chunks: it is waited for. */
 static enum shoal_err ask_until_done(shoal *store, shoal_nid where, struct sh_bytes request,
                                      uint64_t deadline, shoal_cid *cids_out, size_t count)
 {
     for (bool is_fresh = false;; is_fresh = true) {
-        shoal_nid nid = where;
-        enum shoal_err err = SHOAL_OK;
+        shoal_nid nid;
+        sh_client_refresh_if_due(store, sh_now(&store->env.clock));
+        enum shoal_err err =
+            attempt(store, where, request, deadline, cids_out, count, is_fresh, &nid);
         uint64_t now = sh_now(&store->env.clock);
-        sh_client_refresh_if_due(store, now);
-        if (where.v == 0)
-            err = sh_directory_pick_peer(store->directory, &nid);
-        if (err == SHOAL_OK && is_fresh)
-            sh_msg_retried(store->msg, nid);
-        if (err == SHOAL_OK)
-            err = now < deadline ? ask(store, nid, request, deadline - now, cids_out, count)
-                                 : SHOAL_ETIMEOUT;
-        now = sh_now(&store->env.clock);
-        if (!sh_call_may_retry(SH_CALL_CREATE, err) || now + SH_ROUND_PAUSE_NS >= deadline ||
-            (err == SHOAL_ENONODE && is_fresh))
+        bool may_retry = sh_call_may_retry(SH_CALL_CREATE, err) ||
+                         (where.v && sh_client_awaits_node(store, err, where, where));
+        if (!may_retry || now + SH_ROUND_PAUSE_NS >= deadline || (err == SHOAL_ENONODE && is_fresh))
             return err;
         struct sh_waiter pause = {0};
-        if (sh_client_refresh(store, deadline) != SHOAL_OK)
+        /* That it has failed, a fresh view has said. */
+        if (err != SHOAL_EFAILED && sh_client_refresh(store, deadline) != SHOAL_OK)
             sh_client_detail_set("node %u: %s", nid.v, shoal_err_text(err));
         (void)sh_crew_wait(store->crew, 0, &pause, now + SH_ROUND_PAUSE_NS);
-    }
-}
-
-/* Waits, until its time is over, for a peer that has failed and will come back with its chunks. */
-static enum shoal_err peer_await(shoal *store, shoal_nid nid, uint64_t deadline)
-{
-    for (;;) {
-        enum shoal_err err = sh_client_peer_check(store, nid);
-        uint64_t next = sh_now(&store->env.clock) + SH_ROUND_PAUSE_NS;
-        if (err != SHOAL_EFAILED || next >= deadline ||
-            !sh_directory_may_return(store->directory, nid, nid))
-            return err;
-        struct sh_waiter pause = {0};
-        (void)sh_crew_wait(store->crew, 0, &pause, next);
     }
 }
 
@@ -103,9 +102,6 @@ static enum shoal_err create_on_cluster(shoal *store, shoal_nid where,
                                         const struct sh_store_wish *wish, shoal_cid *cids_out)
 {
     uint64_t deadline = sh_client_deadline_ns(store);
-    enum shoal_err err = where.v == 0 ? SHOAL_OK : peer_await(store, where, deadline);
-    if (err != SHOAL_OK)
-        return err;
     size_t bytes = 5 + (wish->sizes ? wish->count * 4 : 4);
     uint8_t *request = malloc(bytes);
     if (!request)
@@ -113,8 +109,8 @@ static enum shoal_err create_on_cluster(shoal *store, shoal_nid where,
     struct sh_writer w = sh_writer_make(request, bytes);
     write_request(&w, wish);
     SH_ASSERT(sh_writer_ok(&w));
-    err = ask_until_done(store, where, sh_bytes_make(request, bytes), deadline, cids_out,
-                         wish->count);
+    enum shoal_err err = ask_until_done(store, where, sh_bytes_make(request, bytes), deadline,
+                                        cids_out, wish->count);
     free(request);
     return err;
 }

@@ -33,6 +33,7 @@ struct multi {
     shoal *store;
     enum sh_call_kind kind;
     struct shoal_op *ops;
+    shoal_nid *asked; /* of each operation: where it was sent last, or NONE */
     struct placed *placed;
     size_t placed_count;
     struct batch *batches;
@@ -40,7 +41,8 @@ struct multi {
     _Atomic size_t unanswered; /* batches, and one for the thread that sends them */
     struct sh_waiter waiter;
     uint64_t deadline_ns;
-    uint64_t mark; /* before its first lookup: one answer will do for all chunks of a range */
+    uint64_t
+        mark; /* before the round's first lookup, or 0: one answer will do for all chunks of a range */
 };
 
 static struct shoal_op *op_of(const struct multi *multi, size_t place)
@@ -117,6 +119,7 @@ static void place(struct multi *multi, size_t count)
             err = why && creator.v == unknown.v ? why : locate(multi, op->cid, &nid);
         if (err == SHOAL_OK) {
             multi->placed[multi->placed_count++] = (struct placed){.op = (uint32_t)i, .nid = nid};
+            multi->asked[i] = nid;
             continue;
         }
         op->err = err;
@@ -276,16 +279,6 @@ static void do_round(struct multi *multi)
     SH_ASSERT(is_done);
 }
 
-/* Whether an operation that failed so may be tried again: also one whose chunk is with a node that has failed, and may come back with it. It was not
- * sent. */
-static bool may_retry(const struct multi *multi, const struct shoal_op *op)
-{
-    return sh_call_may_retry(multi->kind, op->err) ||
-           (op->err == SHOAL_EFAILED &&
-            sh_directory_may_return(multi->store->directory, SHOAL_NID_NONE,
-                                    shoal_cid_creator(op->cid)));
-}
-
 /* Marks what may be tried again; true when there is any and time is left. */
 static bool another_round(struct multi *multi, size_t count)
 {
@@ -294,7 +287,10 @@ static bool another_round(struct multi *multi, size_t count)
     bool is_any = false;
     for (size_t i = 0; i < count; i++) {
         struct shoal_op *op = &multi->ops[i];
-        if (!may_retry(multi, op))
+        /* One whose node has failed was not sent. */
+        if (!sh_call_may_retry(multi->kind, op->err) &&
+            !sh_client_awaits_node(multi->store, op->err, multi->asked[i],
+                                   shoal_cid_creator(op->cid)))
             continue;
         if (!has_time) {
             op->err = op->err == SHOAL_EAGAIN ? SHOAL_ETIMEOUT : op->err;
@@ -306,6 +302,7 @@ static bool another_round(struct multi *multi, size_t count)
     }
     if (is_any) {
         struct sh_waiter pause = {0};
+        multi->mark = 0; /* what was answered in this round is over */
         sh_client_refresh_begin(multi->store);
         (void)sh_crew_wait(multi->store->crew, 0, &pause, now + SH_ROUND_PAUSE_NS);
     }
@@ -314,9 +311,11 @@ static bool another_round(struct multi *multi, size_t count)
 
 static enum shoal_err run_on_cluster(struct multi *multi, size_t count)
 {
+    multi->asked = calloc(count, sizeof *multi->asked);
     multi->placed = malloc(count * sizeof *multi->placed);
     multi->batches = malloc(count * sizeof *multi->batches);
-    enum shoal_err err = multi->placed && multi->batches ? SHOAL_OK : SHOAL_ENOMEM;
+    bool has_memory = multi->asked && multi->placed && multi->batches;
+    enum shoal_err err = has_memory ? SHOAL_OK : SHOAL_ENOMEM;
     if (err == SHOAL_OK) {
         do {
             place(multi, count);
@@ -324,6 +323,7 @@ static enum shoal_err run_on_cluster(struct multi *multi, size_t count)
             do_round(multi);
         } while (another_round(multi, count));
     }
+    free(multi->asked);
     free(multi->placed);
     free(multi->batches);
     return err;

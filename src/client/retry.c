@@ -28,18 +28,34 @@ bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err)
     return sh_call_was_not_done(err) || (err == SHOAL_ECONNLOST && !sh_call_is_numbered(kind));
 }
 
+bool sh_client_awaits_node(struct shoal *store, enum shoal_err err, shoal_nid asked,
+                           shoal_nid creator)
+{
+    return err == SHOAL_EFAILED && sh_directory_may_return(store->directory, asked, creator);
+}
+
+/* A lock may be waited for without end, but its node for no longer than any other call waits. */
+static bool lock_has_time(struct sh_call_state *state)
+{
+    uint64_t now = sh_now(&state->store->env.clock);
+    if (!state->failed_ns)
+        state->failed_ns = now;
+    return now - state->failed_ns < state->store->timeout_ns;
+}
+
 bool sh_call_awaits_node(struct sh_call_state *state, enum shoal_err err)
 {
     const struct sh_ask *ask = &state->ask;
-    if (err != SHOAL_EFAILED || sh_call_is_lock(ask->kind))
+    struct shoal *store = state->store;
+    if (err != SHOAL_EFAILED || (sh_call_is_lock(ask->kind) && !lock_has_time(state)))
         return false;
     /* A create that may have been done there is repeated there; the node that it is to go to is the creator to be. */
     if (ask->kind == SH_CALL_CREATE) {
         shoal_nid nid = state->is_unclear ? state->number_nid : ask->where;
-        return nid.v && sh_directory_may_return(state->store->directory, nid, nid);
+        return nid.v && sh_client_awaits_node(store, err, nid, nid);
     }
-    shoal_nid creator = shoal_cid_creator(sh_call_of(state)->cid);
-    return sh_directory_may_return(state->store->directory, state->number_nid, creator);
+    return sh_client_awaits_node(store, err, state->number_nid,
+                                 shoal_cid_creator(sh_call_of(state)->cid));
 }
 
 bool sh_client_closing(struct shoal *store)

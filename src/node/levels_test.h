@@ -104,24 +104,28 @@ static inline void moves_open(void)
     assert_int_equal(sh_moves_create(&config, &test.moves), SHOAL_OK);
 }
 
+static inline void test_rig_open(void)
+{
+    const struct sh_backup_config backed = {
+        .nid = {RIG_NID}, .zone_bytes = 2 << 20, .window_bytes = 8 << 20, .wake = wake};
+    rig_open_backed(&test.rig, 8, backed);
+    moves_open();
+}
+
 /* A node without a log. */
 static inline int setup_unlogged(void **state)
 {
     (void)state;
-    const struct sh_backup_config backed = {
-        .nid = {RIG_NID}, .zone_bytes = 2 << 20, .window_bytes = 8 << 20, .wake = wake};
     test = (struct test){.gate.base.ops = &gate_ops};
-    rig_open_backed(&test.rig, 8, backed);
-    moves_open();
+    test_rig_open();
     assert_int_equal(sh_memory_disk_create(&test.gate.inner), SHOAL_OK);
     for (size_t i = 0; i < sizeof pattern; i++)
         pattern[i] = (uint8_t)(i * 7 + i / 251 + 1);
     return 0;
 }
 
-static inline int setup(void **state)
+static inline void test_log_open(void)
 {
-    (void)setup_unlogged(state);
     const struct sh_replog_config config = {.disk = &test.gate.base,
                                             .name = "log",
                                             .random = sh_memwire_env(&test.rig.node.memwire).random,
@@ -139,19 +143,30 @@ static inline int setup(void **state)
                                             .durable = sh_backup_durable,
                                             .arg = test.rig.backup};
     assert_int_equal(sh_replog_open(&config, test.rig.node.memwire.now_ns, 1, &test.log), SHOAL_OK);
+}
+
+static inline int setup(void **state)
+{
+    (void)setup_unlogged(state);
+    test_log_open();
     sh_backup_home_set(test.rig.backup, test.log);
     log_steps();
     return 0;
+}
+
+static inline void test_node_end(void)
+{
+    sh_moves_destroy(test.moves);
+    sh_directory_destroy(test.directory);
+    rig_close(&test.rig);
+    sh_replog_close(test.log);
 }
 
 static inline int teardown(void **state)
 {
     (void)state;
     gate_hold(&test.gate, false);
-    sh_moves_destroy(test.moves);
-    sh_directory_destroy(test.directory);
-    rig_close(&test.rig);
-    sh_replog_close(test.log);
+    test_node_end();
     test.gate.inner->ops->destroy(test.gate.inner);
     return 0;
 }

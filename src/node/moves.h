@@ -24,6 +24,7 @@
 #ifndef SH_NODE_MOVES_H
 #define SH_NODE_MOVES_H
 
+#include "backup/completion.h"
 #include "base/crew.h"
 #include "cluster/directory.h"
 #include "env/env.h"
@@ -63,6 +64,9 @@ struct sh_step sh_moves_step(struct sh_moves *moves);
 void sh_moves_joined(struct sh_moves *moves);
 /* After the steps have stopped, before msg is destroyed. NULL is allowed. */
 void sh_moves_destroy(struct sh_moves *moves);
+
+/* What came of a request that another node ran, as this node's log says: before requests are run. */
+void sh_moves_completed(struct sh_moves *moves, const struct sh_completion *completion);
 
 /* For who watches a simulated cluster: whether batches came of which it is not known here what came of
  * them. Transport step's thread. */

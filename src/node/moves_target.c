@@ -12,6 +12,7 @@
 #define LOG_AGAIN_NS UINT64_C(1000000)
 /* How long a batch may take to be logged: as long as its source waits for it at least. */
 #define LOGGED_NS (2 * SH_MOVES_ASK_NS)
+#define TOLD_AT_ONCE 1024u
 
 static shoal_nid self_of(const struct sh_moves *moves)
 {
@@ -55,6 +56,12 @@ static bool is_arriving(const struct sh_staged *staged)
     return staged->arriving.block;
 }
 
+/* Whether STAGE is not answered yet. */
+static bool is_coming(const struct sh_staged *staged)
+{
+    return is_arriving(staged) || staged->is_telling || staged->is_logging;
+}
+
 /* Whatever of it still comes is not wanted any more. */
 static void arriving_end(struct sh_moves *moves, struct sh_staged *staged, enum shoal_err err)
 {
@@ -75,6 +82,8 @@ static void staged_free(struct sh_moves *moves, struct sh_staged *staged)
     list_leave(&moves->staged, staged);
     if (staged->is_asking)
         (void)sh_msg_cancel(moves->config.msg, &staged->request);
+    free(staged->results);
+    staged->results = NULL;
     if (!staged->is_logging) {
         free(staged);
         return;
@@ -102,7 +111,7 @@ static void locks_drop(struct sh_moves *moves, const struct sh_staged *staged)
 static void staged_drop(struct sh_moves *moves, struct sh_staged *staged)
 {
     locks_drop(moves, staged);
-    if (staged->is_logging)
+    if (staged->is_telling || staged->is_logging)
         sh_msg_reply_error(moves->config.msg, staged->reply_to, SH_MOVES_STAGE, SHOAL_ECANCELED,
                            NULL);
     if (is_arriving(staged))
@@ -146,11 +155,54 @@ static void stage_log(struct sh_moves *moves, struct sh_staged *staged)
     stage_answer(moves, staged->reply_to);
 }
 
+/* Records what came of one request on a chunk of the batch. An error was told to nobody, and is worked out anew (backup/completion.h). */
+static enum shoal_err result_tell(struct sh_moves *moves, struct sh_staged *staged,
+                                  const struct sh_outcome *outcome)
+{
+    const struct sh_completion completion = {.client = outcome->client,
+                                             .number = outcome->number,
+                                             .node = outcome->nid.v,
+                                             .chunk = outcome->cid,
+                                             .value = outcome->value};
+    if (outcome->err)
+        return SHOAL_OK;
+    return sh_backup_tell(moves->config.backup, &staged->write,
+                          sh_holdings_lid(self_of(moves), (shoal_cid){outcome->cid}), &completion);
+}
+
+/* The chunks are here. What came with them goes to the log, too, while there is room for it: a client whose answer was lost asks this node, or its next
+ * life. */
+static void results_tell(struct sh_moves *moves, struct sh_staged *staged)
+{
+    uint64_t now = sh_now(&moves->config.clock);
+    enum shoal_err err = SHOAL_OK;
+    size_t told_before = staged->told;
+    while (!err && staged->told < staged->results_count &&
+           staged->told - told_before < TOLD_AT_ONCE) {
+        err = result_tell(moves, staged, &staged->results[staged->told]);
+        staged->told += !err;
+    }
+    staged->is_telling = !err && staged->told < staged->results_count;
+    if (err == SHOAL_EAGAIN) {
+        staged->full_ns = staged->full_ns && staged->told == told_before ? staged->full_ns : now;
+        staged->is_telling = now - staged->full_ns < SH_MOVES_ASK_NS;
+    }
+    if (staged->is_telling) {
+        staged->due_ns = err ? now + LOG_AGAIN_NS : now;
+    } else if (err) {
+        sh_msg_reply_error(moves->config.msg, staged->reply_to, SH_MOVES_STAGE,
+                           err == SHOAL_EAGAIN ? SHOAL_EBUSY : err, NULL);
+        staged_drop(moves, staged);
+    } else {
+        stage_log(moves, staged);
+    }
+}
+
 /* The batch is this node's from now on. */
 static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
 {
     shoal_nid self = self_of(moves);
-    SH_ASSERT(!is_arriving(staged));
+    SH_ASSERT(!is_coming(staged));
     moves->changes++;
     bool is_own = shoal_cid_creator(staged->runs[0].first).v == self.v;
     for (size_t i = 0; i < staged->count; i++)
@@ -267,22 +319,6 @@ static enum shoal_err chunks_take(struct sh_moves *moves, struct sh_staged *stag
     return err == SHOAL_EAGAIN ? SHOAL_EBUSY : err; /* the log has no room now */
 }
 
-static enum shoal_err outcomes_take(struct sh_moves *moves, struct sh_reader *r, uint32_t count,
-                                    uint64_t now_ns)
-{
-    if (sh_outcomes_room(moves->outcomes, now_ns) < count)
-        return SHOAL_ELIMIT;
-    for (uint32_t i = 0; i < count; i++) {
-        struct sh_outcome outcome;
-        if (!sh_outcome_get(r, &outcome) || !sh_reader_ok(r))
-            return SHOAL_EPROTO;
-        enum shoal_err err = sh_outcomes_add(moves->outcomes, &outcome, now_ns);
-        if (err)
-            return err;
-    }
-    return SHOAL_OK;
-}
-
 static bool is_in(const struct sh_staged *staged, uint64_t cid)
 {
     for (size_t i = 0; i < staged->count; i++) {
@@ -290,6 +326,27 @@ static bool is_in(const struct sh_staged *staged, uint64_t cid)
             return cid >= staged->runs[i].first.v;
     }
     return false;
+}
+
+static enum shoal_err outcomes_take(struct sh_moves *moves, struct sh_staged *staged,
+                                    struct sh_reader *r, uint32_t count, uint64_t now_ns)
+{
+    if (sh_outcomes_room(moves->outcomes, now_ns) < count)
+        return SHOAL_ELIMIT;
+    staged->results = malloc((count ? count : 1) * sizeof *staged->results);
+    if (!staged->results)
+        return SHOAL_ENOMEM;
+    for (uint32_t i = 0; i < count; i++) {
+        struct sh_outcome outcome;
+        if (!sh_outcome_get(r, &outcome) || !sh_reader_ok(r) || !outcome.client ||
+            !outcome.number || !outcome.nid.v || !is_in(staged, outcome.cid))
+            return SHOAL_EPROTO;
+        enum shoal_err err = sh_outcomes_add(moves->outcomes, &outcome, now_ns);
+        if (err)
+            return err;
+        staged->results[staged->results_count++] = outcome;
+    }
+    return SHOAL_OK;
 }
 
 /* Takes the locks, which end the message: of chunks of the batch only. */
@@ -338,7 +395,7 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
     if (err)
         return err;
     /* Results stay true if nothing comes of the batch. */
-    err = outcomes_take(moves, r, luggage->outcomes, now);
+    err = outcomes_take(moves, staged, r, luggage->outcomes, now);
     if (!err)
         err = locks_take(moves, staged, r, luggage->locks);
     if (err) {
@@ -363,7 +420,8 @@ static void arrived(struct sh_moves *moves, struct sh_staged *staged)
     enum shoal_err err =
         sh_backup_arriving_end(moves->config.backup, &staged->write, &staged->arriving);
     if (!err) {
-        stage_log(moves, staged);
+        staged->full_ns = 0;
+        results_tell(moves, staged);
         return;
     }
     if (err == SHOAL_EAGAIN) {
@@ -424,7 +482,7 @@ static void on_stage(void *arg, struct sh_msg_in *in)
     const struct sh_staged *twin = staged_find(moves, staged->source, staged->sequence);
     if (twin) {
         free(staged); /* it came twice */
-        if (is_arriving(twin) || twin->is_logging)
+        if (is_coming(twin))
             refuse(in, SHOAL_EBUSY, "it is still coming");
         else
             stage_answer(moves, in->reply_to);
@@ -442,13 +500,14 @@ static void on_stage(void *arg, struct sh_msg_in *in)
     }
     err = stage(moves, staged, &in->payload, &luggage);
     if (err) {
+        free(staged->results);
         free(staged);
         refuse(in, err, NULL);
         return;
     }
     staged->reply_to = in->reply_to;
     if (!is_arriving(staged))
-        stage_log(moves, staged);
+        results_tell(moves, staged);
 }
 
 /* A piece out of its place ends the batch: what is missing never comes. */
@@ -487,7 +546,7 @@ static void on_done(void *arg, struct sh_msg_in *in)
     struct sh_staged *staged = staged_find(moves, in->reply_to.nid, sequence);
     if (!staged)
         return;
-    if (!is_committed || is_arriving(staged) || staged->is_logging)
+    if (!is_committed || is_coming(staged))
         staged_drop(moves, staged);
     else if (staged->is_reported)
         staged->due_ns = 0;
@@ -544,7 +603,9 @@ unsigned sh_moves_target_step(struct sh_moves *moves, uint64_t now_ns)
         staged = staged->next;
     if (staged && staged->full_ns && is_arriving(staged))
         arrived(moves, staged);
-    else if (staged && (is_arriving(staged) || staged->is_logging))
+    else if (staged && staged->is_telling)
+        results_tell(moves, staged);
+    else if (staged && is_coming(staged))
         staged_drop(moves, staged); /* nobody can have committed what has not come */
     else if (staged)
         resolve(moves, staged);
@@ -599,6 +660,19 @@ static void on_outcome(void *arg, struct sh_msg_in *in)
     sh_put16(&out.w, (uint16_t)result.err);
     sh_put64(&out.w, result.value);
     sh_msg_end(in->msg, &out);
+}
+
+void sh_moves_completed(struct sh_moves *moves, const struct sh_completion *completion)
+{
+    const struct sh_outcome outcome = {.client = completion->client,
+                                       .number = completion->number,
+                                       .nid = {completion->node},
+                                       .value = completion->value,
+                                       .cid = completion->chunk};
+    enum shoal_err err = sh_outcomes_add(moves->outcomes, &outcome, sh_now(&moves->config.clock));
+    if (err)
+        SH_WARN("node", "a request that is repeated may be done twice", SH_ERR(err),
+                SH_U64("number", completion->number));
 }
 
 void sh_moves_target_register(struct sh_moves *moves)

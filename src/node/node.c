@@ -521,9 +521,17 @@ static enum shoal_err open_chunks(struct sh_node_run *node)
                                       .level = sh_logs_level(options),
                                       .clock = node->env.clock};
     enum shoal_err err = sh_chunks_create(&served, &node->chunks);
-    if (err == SHOAL_OK)
-        sh_logs_completed(node->logs, sh_chunks_completed, node->chunks);
     return err == SHOAL_OK ? open_locks(node) : err;
+}
+
+/* What a request before this life has done: one of this node's lives before, or another node. */
+static void on_completed(void *arg, const struct sh_completion *completion)
+{
+    const struct sh_node_run *node = arg;
+    if (completion->node)
+        sh_moves_completed(node->moves, completion);
+    else
+        sh_chunks_completed(node->chunks, completion);
 }
 
 static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
@@ -558,6 +566,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     err = sh_moves_create(&moves, &node->moves);
     if (err != SHOAL_OK)
         return err;
+    sh_logs_completed(node->logs, on_completed, node);
     err = open_dumps(node);
     if (err != SHOAL_OK)
         return err;

@@ -8,7 +8,7 @@
 #define ROOM_LEAST 1024u
 
 struct client {
-    uint64_t client; /* 0: nobody's place */
+    uint64_t client; /* 0: nobody's place; mixed with the node that ran its requests */
     uint64_t acknowledged;
 };
 
@@ -69,12 +69,20 @@ static enum shoal_err clients_grow(struct sh_completions *completions)
     return SHOAL_OK;
 }
 
+/* A client counts its requests to each node by themselves. Clients are random numbers, so none of them is another one, mixed so; but
+ * some may make theirs up. */
+static uint64_t client_of(const struct sh_completion *completion)
+{
+    uint64_t mixed = completion->client ^ completion->node * UINT64_C(0x9E3779B97F4A7C15);
+    return mixed ? mixed : 1;
+}
+
 static bool is_acknowledged(const struct sh_completions *completions,
                             const struct sh_completion *completion)
 {
     const struct client *client =
-        place_of(completions->clients, completions->clients_room, completion->client);
-    SH_ASSERT(client->client == completion->client);
+        place_of(completions->clients, completions->clients_room, client_of(completion));
+    SH_ASSERT(client->client == client_of(completion));
     return completion->number <= client->acknowledged;
 }
 
@@ -110,9 +118,9 @@ enum shoal_err sh_completions_add(struct sh_completions *completions,
     if (err)
         return err;
     struct client *client =
-        place_of(completions->clients, completions->clients_room, completion->client);
+        place_of(completions->clients, completions->clients_room, client_of(completion));
     completions->clients_count += !client->client;
-    client->client = completion->client;
+    client->client = client_of(completion);
     if (client->acknowledged < completion->acknowledged)
         client->acknowledged = completion->acknowledged;
     if (completion->number > client->acknowledged)

@@ -6,6 +6,10 @@
  *     create SIZE [NID]   ok NODE:LOCAL        size CID        ok SIZE
  *     put CID TEXT        ok                   get CID         ok TEXT
  *     add CID NUMBER      ok SUM               remove CID      ok
+ *     creates COUNT SIZE NID                   ok NODE:LOCAL ...
+ *     mput TEXT CID ...   each NAME ...        mget CID ...    each NAME:TEXT ...      (the error's name of each operation)
+ *     mresize SIZE CID ... each NAME ...       mremove CID ... each NAME ...
+ *     lock CID OWNER      ok                   unlock, extend  (for writing, at once; its lease is a minute)
  *     name NAME CID       ok                   named NAME      ok NODE:LOCAL
  *     level LEVEL         ok                   sync            ok       (async, replicated, durable, or default)
  *     nodes               ok NID:STATE:ADDRESS ...   (STATE as the public header numbers it)
@@ -22,6 +26,9 @@
 
 #define LINE_MAX_BYTES 4096
 #define NODES_MAX 1024
+#define OPS_MAX 256
+#define ROOM_BYTES 64
+#define LEASE_NS UINT64_C(60000000000)
 
 static void answer_error(enum shoal_err err)
 {
@@ -124,6 +131,74 @@ static enum shoal_err run_multi(shoal *store, const char *rest)
     return err;
 }
 
+static enum shoal_err run_creates(shoal *store, const char *rest)
+{
+    shoal_cid cids[OPS_MAX];
+    unsigned count, size, node;
+    if (sscanf(rest, "%u %u %u", &count, &size, &node) != 3 || count > OPS_MAX || node > UINT16_MAX)
+        return SHOAL_EINVAL;
+    enum shoal_err err = shoal_create_many(store, (shoal_nid){(uint16_t)node}, size, count, cids);
+    if (err)
+        return err;
+    printf("ok");
+    for (unsigned i = 0; i < count; i++)
+        printf(" %u:%" PRIu64, (unsigned)(cids[i].v >> 48), cids[i].v & UINT64_C(0xffffffffffff));
+    printf("\n");
+    return SHOAL_OK;
+}
+
+/* mput, mget, mresize and mremove: their operations may fail one by one. */
+static enum shoal_err run_each(shoal *store, const char *command, char *rest)
+{
+    static char got[OPS_MAX][ROOM_BYTES];
+    struct shoal_op ops[OPS_MAX];
+    size_t count = 0;
+    bool is_get = strcmp(command, "mget") == 0;
+    bool has_word = strcmp(command, "mput") == 0 || strcmp(command, "mresize") == 0;
+    char *word = has_word ? strtok(rest, " ") : NULL;
+    for (char *text = strtok(has_word ? NULL : rest, " "); text; text = strtok(NULL, " ")) {
+        struct shoal_op *op = &ops[count];
+        *op = (struct shoal_op){.data = is_get ? got[count] : word, .size = ROOM_BYTES};
+        if (++count == OPS_MAX || !cid_read(text, &op->cid))
+            return SHOAL_EINVAL;
+        if (has_word)
+            op->size = strcmp(command, "mput") == 0 ? (uint32_t)strlen(word) : (uint32_t)atoi(word);
+    }
+    if (is_get)
+        (void)!shoal_multi_get(store, ops, count);
+    else if (strcmp(command, "mput") == 0)
+        (void)!shoal_multi_put(store, ops, count);
+    else if (strcmp(command, "mresize") == 0)
+        (void)!shoal_multi_resize(store, ops, count);
+    else if (strcmp(command, "mremove") == 0)
+        (void)!shoal_multi_remove(store, ops, count);
+    else
+        return SHOAL_EINVAL;
+    printf("each");
+    for (size_t i = 0; i < count; i++) {
+        printf(" %s", shoal_err_name(ops[i].err));
+        if (is_get && !ops[i].err)
+            printf(":%.*s", (int)ops[i].size, got[i]);
+    }
+    printf("\n");
+    return SHOAL_OK;
+}
+
+static enum shoal_err run_lock(shoal *store, const char *command, shoal_cid cid, const char *rest)
+{
+    const shoal_owner owner = {strtoull(rest, NULL, 10)};
+    enum shoal_err err = SHOAL_EINVAL;
+    if (strcmp(command, "lock") == 0)
+        err = shoal_lock(store, cid, owner, SHOAL_LOCK_WRITE, LEASE_NS, 0);
+    else if (strcmp(command, "unlock") == 0)
+        err = shoal_unlock(store, cid, owner);
+    else if (strcmp(command, "extend") == 0)
+        err = shoal_lock_extend(store, cid, owner, LEASE_NS);
+    if (!err)
+        printf("ok\n");
+    return err;
+}
+
 /* The commands about one chunk; rest is what follows its ID. */
 static enum shoal_err run_chunk(shoal *store, const char *command, shoal_cid cid, const char *rest)
 {
@@ -145,6 +220,8 @@ static enum shoal_err run_chunk(shoal *store, const char *command, shoal_cid cid
             printf("ok %u\n", (unsigned)size);
         return err;
     }
+    if (strstr(command, "lock") || strcmp(command, "extend") == 0)
+        return run_lock(store, command, cid, rest);
     if (strcmp(command, "put") == 0)
         err = shoal_put(store, cid, rest, (uint32_t)strlen(rest));
     else if (strcmp(command, "remove") == 0)
@@ -215,6 +292,10 @@ static enum shoal_err run(shoal *store, char *line)
         return run_nodes(store);
     if (strcmp(line, "multi") == 0)
         return run_multi(store, rest);
+    if (strcmp(line, "creates") == 0)
+        return run_creates(store, rest);
+    if (*line == 'm')
+        return run_each(store, line, rest);
     if (strcmp(line, "level") == 0)
         return run_level(rest);
     if (strcmp(line, "sync") == 0)
