@@ -259,7 +259,7 @@ static void log_figures_check(const char *text)
         assert_non_null(sh_json_get(row, keys[i]));
     double all = sh_json_f64(sh_json_get(row, "amplification_all"));
     double sum = 0;
-    for (size_t i = 4; i < 7; i++)
+    for (size_t i = 4; i < 8; i++)
         sum += sh_json_f64(sh_json_get(row, keys[i]));
     assert_float_equal(all, sum, 1e-9);
     assert_true(all > 1 && all < 20);

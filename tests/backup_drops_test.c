@@ -47,41 +47,15 @@ static const struct sh_world_config calm = {.seed = 11,
 
 /* --- Chunks ------------------------------------------------------------------------------------ */
 
-/* Begins a change; the owner's step does it, and notes when it is acknowledged. */
 static struct owner_op *begin(enum owner_kind kind, uint64_t local, uint32_t size,
                               enum sh_level level)
 {
-    unsigned i = 0;
-    while (owner.ops[i].is_busy)
-        i++;
-    assert_true(i < OWNER_OPS);
-    struct owner_op *op = &owner.ops[i];
-    *op = (struct owner_op){
-        .owner = &owner, .is_busy = true, .kind = kind, .local = local, .size = size};
-    if (local)
-        owner.chunks[local].op = op;
-    sh_write_begin(&op->write, level);
-    return op;
+    return owner_op_begin(&owner, kind, local, size, level);
 }
 
-static bool is_acked(void *arg)
-{
-    const struct owner_op *op = arg;
-    return !op->is_busy;
-}
-
-static void until(bool (*predicate)(void *arg), void *arg)
-{
-    assert_true(sh_world_run_until(owner.world, predicate, arg,
-                                   sh_world_now(owner.world) + 60000 * FAKE_MS));
-}
-
-/* Makes a change, and waits for it; returns the chunk's local ID. */
 static uint64_t change(enum owner_kind kind, uint64_t local, uint32_t size)
 {
-    struct owner_op *op = begin(kind, local, size, SH_LEVEL_DURABLE);
-    until(is_acked, op);
-    return op->local;
+    return owner_change(&owner, kind, local, size);
 }
 
 /* --- Watching ---------------------------------------------------------------------------------- */
@@ -286,7 +260,7 @@ static void open_one(enum scene scene)
 }
 
 /* Where the zone has gone, nothing is left of it. Backups are told once: one whose connection was lost, as by a long silence, finds out
- * when it asks the superpeers, which these fakes do not. */
+ * when it asks, which these fakes do not (backup_orphans_test). */
 static void end_check(enum fault fault)
 {
     struct sh_zone record;
@@ -376,7 +350,6 @@ static unsigned open_apart(uint64_t *small, uint64_t *large, uint64_t *others)
 static struct owner_op *large_begin(uint64_t local)
 {
     struct owner_op *op = begin(OWNER_PUT, local, LARGE, SH_LEVEL_ASYNC);
-    owner_fill(op, LARGE);
     const struct sh_store_rewrite put = {
         .kind = SH_STORE_PUT, .cid = owner_cid(local), .data = sh_bytes_make(op->bytes, LARGE)};
     assert_int_equal(sh_store_rewriting_begin(owner.store, &put, &op->rewriting), SHOAL_OK);

@@ -92,7 +92,10 @@ struct fake_superpeer {
     bool is_fencing;                /* the owner's life is over */
     bool is_doubtful;               /* its records were lost at some time */
     bool are_down[FAKE_BACKUPS];    /* backups, as it sees them */
-    unsigned changes;
+    unsigned changes, gets, lists;
+    /* An old copy of its records. */
+    struct sh_zone saved[FAKE_ZONES * 4];
+    unsigned saved_count;
 };
 
 static inline bool fake_chance(struct sh_world *world, uint32_t ppm)
@@ -157,10 +160,104 @@ static inline void fake_on_zone(void *arg, struct sh_msg_in *in)
         fake_zone_answer(superpeer, in, update.zone.id, err);
 }
 
+/* Whether a question about records gets an answer. */
+static inline bool fake_is_answered(struct fake_superpeer *superpeer, struct sh_msg_in *in)
+{
+    if (fake_chance(superpeer->world, superpeer->refused_ppm)) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY, NULL);
+        return false;
+    }
+    return !fake_chance(superpeer->world, superpeer->lost_ppm);
+}
+
+static inline void fake_on_zone_get(void *arg, struct sh_msg_in *in)
+{
+    struct fake_superpeer *superpeer = arg;
+    uint64_t id = sh_get64(&in->payload);
+    struct sh_zone zone;
+    bool is_there = sh_metadata_zone(superpeer->metadata, id, &zone);
+    superpeer->gets++;
+    if (fake_is_answered(superpeer, in))
+        fake_zone_answer(superpeer, in, id, is_there ? SHOAL_OK : SHOAL_ENONAME);
+}
+
+/* The zones that a node has made, four to a page. */
+static inline void fake_on_zones(void *arg, struct sh_msg_in *in)
+{
+    struct fake_superpeer *superpeer = arg;
+    uint8_t page[4 * SH_ZONE_BYTES_MAX];
+    struct sh_writer w = sh_writer_make(page, sizeof page);
+    struct sh_out out;
+    assert_int_equal(sh_get8(&in->payload), SH_ZONES_OF_CREATOR);
+    unsigned shard = sh_get8(&in->payload), count = 0;
+    shoal_nid nid = {sh_get16(&in->payload)};
+    (void)sh_get64(&in->payload);
+    struct sh_zone zone = {.id = sh_get64(&in->payload)};
+    assert_true(sh_reader_done(&in->payload) && nid.v == FAKE_OWNER);
+    uint64_t after = zone.id;
+    superpeer->lists++;
+    while (count < 4 && sh_metadata_zone_next(superpeer->metadata, shard, after, &zone)) {
+        sh_zone_put(&w, &zone);
+        after = zone.id;
+        count++;
+    }
+    size_t size = (size_t)(w.at - page);
+    if (!fake_is_answered(superpeer, in) ||
+        sh_msg_reply(in->msg, in->reply_to, in->type, SH_ZONES_ANSWER_BYTES + size, &out))
+        return;
+    sh_put16(&out.w, 0);
+    sh_put8(&out.w, (uint8_t)((count == 4 ? SH_ZONES_ANSWER_MORE : 0) |
+                              (superpeer->is_doubtful ? SH_ZONE_ANSWER_DOUBT : 0)));
+    sh_put64(&out.w, after);
+    sh_put_raw(&out.w, sh_bytes_make(page, size));
+    sh_msg_end(in->msg, &out);
+}
+
+static inline unsigned fake_shard(void)
+{
+    return sh_zone_shard(sh_zone_id((shoal_nid){FAKE_OWNER}, 1));
+}
+
+/* A record comes to its state, whatever the state says of the asker. */
+static inline void fake_record_put(struct fake_superpeer *superpeer, const struct sh_zone *record)
+{
+    struct sh_metadata_update update = {.kind = SH_METADATA_ZONE_NEW,
+                                        .condition = SH_ZONE_BY_OTHER,
+                                        .from = record->owner,
+                                        .sequence = record->life,
+                                        .zone = *record};
+    update.zone.flags &= (uint8_t)~SH_ZONE_OLD;
+    assert_int_equal(sh_metadata_apply(superpeer->metadata, fake_shard(), &update).err, SHOAL_OK);
+}
+
+/* It makes a copy of its records, */
+static inline void fake_superpeer_save(struct fake_superpeer *superpeer)
+{
+    struct sh_zone record = {.id = 0};
+    superpeer->saved_count = 0;
+    while (sh_metadata_zone_next(superpeer->metadata, fake_shard(), record.id, &record)) {
+        assert_true(superpeer->saved_count < FAKE_ZONES * 4);
+        superpeer->saved[superpeer->saved_count++] = record;
+    }
+}
+
+/* and that is all that is left: whatever was changed since is lost. */
+static inline void fake_superpeer_age(struct fake_superpeer *superpeer)
+{
+    uint64_t incarnation = sh_metadata_incarnation(superpeer->metadata, fake_shard());
+    sh_metadata_begin(superpeer->metadata, fake_shard(), incarnation + 1, true);
+    for (unsigned i = 0; i < superpeer->saved_count; i++)
+        fake_record_put(superpeer, &superpeer->saved[i]);
+    const struct sh_metadata_update restored = {.kind = SH_METADATA_RESTORED,
+                                                .sequence = incarnation + 2};
+    assert_int_equal(sh_metadata_apply(superpeer->metadata, fake_shard(), &restored).err, SHOAL_OK);
+    superpeer->is_doubtful = true;
+}
+
 /* All replicas of its records are lost. */
 static inline void fake_superpeer_lose(struct fake_superpeer *superpeer)
 {
-    unsigned shard = sh_zone_shard(sh_zone_id((shoal_nid){FAKE_OWNER}, 1));
+    unsigned shard = fake_shard();
     uint64_t incarnation = sh_metadata_incarnation(superpeer->metadata, shard);
     sh_metadata_begin(superpeer->metadata, shard, incarnation + 1, true);
     superpeer->is_doubtful = true;
@@ -172,6 +269,9 @@ static inline void fake_superpeer_boot(void *arg, struct sh_world *world, unsign
     superpeer->world = world;
     superpeer->msg = fake_msg(world, node, FAKE_SUPERPEER, 1, NULL, superpeer);
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_ZONE, SH_MSG_INLINE, fake_on_zone, superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_ZONE_GET, SH_MSG_INLINE, fake_on_zone_get,
+                       superpeer);
+    sh_msg_handler_set(superpeer->msg, SH_CLUSTER_ZONES, SH_MSG_INLINE, fake_on_zones, superpeer);
     assert_int_equal(sh_metadata_create(&superpeer->metadata), SHOAL_OK);
 }
 
@@ -221,7 +321,9 @@ struct fake_backup {
     uint64_t disk, life;
     struct sh_msg *msg;
     bool keeps;
+    uint64_t free_bytes; /* of its disk; 0: half of it */
     uint32_t full_ppm, gone_ppm, lost_ppm, busy_ppm, mute_ppm;
+    bool is_lenient;  /* chunks that its model has no place for are left out */
     bool is_stuck;    /* its disk does not get on */
     uint64_t pace_ns; /* it takes one entry of a zone in that time */
     struct fake_zone zones[FAKE_ZONES];
@@ -352,11 +454,12 @@ static inline void fake_on_space(void *arg, struct sh_msg_in *in)
 {
     const struct fake_backup *backup = arg;
     struct sh_out out;
-    const struct sh_replication_space space = {.keeps = backup->keeps,
-                                               .disk = backup->disk,
-                                               .disk_bytes = UINT64_C(1) << 40,
-                                               .disk_free_bytes = UINT64_C(1) << 39,
-                                               .zones_max = FAKE_ZONES};
+    const struct sh_replication_space space = {
+        .keeps = backup->keeps,
+        .disk = backup->disk,
+        .disk_bytes = UINT64_C(1) << 40,
+        .disk_free_bytes = backup->free_bytes ? backup->free_bytes : UINT64_C(1) << 39,
+        .zones_max = FAKE_ZONES};
     if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_REPLICATION_SPACE_BYTES, &out))
         return;
     sh_replication_space_put(&out.w, &space);
@@ -390,8 +493,10 @@ static inline void fake_image_take(struct fake_backup *backup, struct fake_repli
         backup->alone += entry->kind == SH_REPLICATION_REMOVAL;
         return;
     }
-    assert_true(entry->chunk >> 48 == FAKE_OWNER && local < FAKE_CHUNKS);
-    replica->chunks[local] = *image;
+    bool is_known = entry->chunk >> 48 == FAKE_OWNER && local < FAKE_CHUNKS;
+    assert_true(is_known || backup->is_lenient);
+    if (is_known)
+        replica->chunks[local] = *image;
 }
 
 static inline void fake_piece_take(struct fake_backup *backup, struct fake_zone *zone,

@@ -21,6 +21,8 @@
 #define NODE_ZONE_BYTES (UINT64_C(1) << 20)
 
 struct backup_node {
+    bool
+        syncs_at_once; /* set before: its log syncs each pack, as that of a peer with replicas at others does */
     struct sh_store *store;
     struct sh_backup *backup;
     struct sh_replog *log;
@@ -62,7 +64,7 @@ static inline enum shoal_err backup_node_open(struct backup_node *node, struct s
                                    .batch_bytes = 16 << 10,
                                    .linger_ns = 20 * NODE_MS,
                                    .versions_max = 1024,
-                                   .syncs_later = true,
+                                   .syncs_later = !node->syncs_at_once,
                                    .handed = sh_backup_handed,
                                    .durable = sh_backup_durable};
     assert_int_equal(sh_store_create(&store, &node->store), SHOAL_OK);

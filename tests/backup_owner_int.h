@@ -56,7 +56,7 @@ struct owner {
     uint64_t epoch;
     /* Of backups that are not fakes; NULL: all are. */
     struct sh_world_node (*backup_node)(struct owner *owner, unsigned i);
-    uint64_t zone_bytes;
+    uint64_t zone_bytes, zone_bytes_next; /* the latter: of the next owner; 0: as usual */
     uint32_t size_most;
     unsigned in_use;        /* ops at a time */
     unsigned chunks_most;   /* that there are */
@@ -493,14 +493,21 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
     bool has_copysets = owner->config.cluster.has_copysets;
     uint32_t sparse_zones = owner->config.sparse_zones;
     unsigned placement = owner->config.cluster.placement;
+    unsigned copies_max = owner->config.cluster.copies_max;
+    uint64_t copy_bytes_per_s = owner->config.cluster.copy_bytes_per_s;
+    uint64_t zone_bytes = owner->zone_bytes_next;
     memset(owner, 0, sizeof *owner);
     owner->config.sparse_zones = sparse_zones;
+    owner->config.cluster.copies_max = copies_max;
+    owner->config.cluster.copy_bytes_per_s = copy_bytes_per_s;
     owner->config.cluster.has_copysets = has_copysets;
     owner->config.cluster.placement = placement;
     owner->backup_node = backup_node;
     owner->config.cluster.replicas = replicas;
     /* Of real backups, a zone's log has room for two of the largest chunks, and the pieces of a third. */
     owner->zone_bytes = backup_node ? 1 << 20 : OWNER_ZONE_BYTES;
+    if (zone_bytes)
+        owner->zone_bytes = zone_bytes;
     owner->size_most = backup_node ? 300 << 10 : OWNER_CHUNK_MAX;
     owner->in_use = OWNER_OPS;
     owner->checks_one_in = 1;
@@ -559,6 +566,46 @@ static inline void owner_close(struct owner *owner)
             sh_msg_destroy(owner->backups[i].msg);
     }
     sh_world_destroy(owner->world);
+}
+
+/* Begins a change; the owner's step does it, and notes when it is acknowledged. */
+static inline struct owner_op *owner_op_begin(struct owner *owner, enum owner_kind kind,
+                                              uint64_t local, uint32_t size, enum sh_level level)
+{
+    unsigned i = 0;
+    while (owner->ops[i].is_busy)
+        i++;
+    assert_true(i < OWNER_OPS);
+    struct owner_op *op = &owner->ops[i];
+    *op = (struct owner_op){
+        .owner = owner, .is_busy = true, .kind = kind, .local = local, .size = size};
+    if (kind == OWNER_PUT)
+        owner_fill(op, size);
+    if (local)
+        owner->chunks[local].op = op;
+    sh_write_begin(&op->write, level);
+    return op;
+}
+
+static inline bool owner_op_is_over(void *arg)
+{
+    const struct owner_op *op = arg;
+    return !op->is_busy;
+}
+
+static inline void owner_until(struct owner *owner, bool (*predicate)(void *arg), void *arg)
+{
+    assert_true(sh_world_run_until(owner->world, predicate, arg,
+                                   sh_world_now(owner->world) + 60000 * FAKE_MS));
+}
+
+/* Makes a change, and waits for it; returns the chunk's local ID. */
+static inline uint64_t owner_change(struct owner *owner, enum owner_kind kind, uint64_t local,
+                                    uint32_t size)
+{
+    struct owner_op *op = owner_op_begin(owner, kind, local, size, SH_LEVEL_DURABLE);
+    owner_until(owner, owner_op_is_over, op);
+    return op->local;
 }
 
 static inline void owner_pass(struct owner *owner, uint64_t ns)

@@ -138,7 +138,7 @@ static void liar_run(struct liar *liar, uint16_t nid, const struct liar *peer)
                        liar);
     sh_msg_handler_set(liar->msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, peer ? on_lookup : on_any,
                        liar);
-    for (sh_msg_type type = SH_CHUNKS_CREATE; type <= SH_CHUNKS_MULTI_RESIZE; type++)
+    for (sh_msg_type type = SH_CHUNKS_CREATE; type <= SH_CHUNKS_SYNC; type++)
         sh_msg_handler_set(liar->msg, type, SH_MSG_INLINE, on_any, liar);
     sh_crew_parker_set(liar->crew, 0, sh_msg_parker(liar->msg));
     sh_crew_step_add(liar->crew, 0, sh_msg_transport_step(liar->msg));
@@ -555,6 +555,30 @@ static void lying_superpeer(void **state)
     close_all(&liars);
 }
 
+/* A peer without a log says so, or is an older one, which says so otherwise. Whatever it says, what a sync comes to is told. */
+static void unlogged_peer(void **state)
+{
+    (void)state;
+    static const struct {
+        enum shoal_err says, comes_to;
+        const char *detail;
+    } cases[] = {
+        {SHOAL_OK, SHOAL_OK, ""},
+        {SHOAL_ENOBACKUP, SHOAL_ENOBACKUP, "option replicas"},
+        {SHOAL_EINVAL, SHOAL_ENOBACKUP, "option replicas"},
+        {SHOAL_ENOTYPE, SHOAL_ENOBACKUP, "option replicas"},
+        {SHOAL_EIO, SHOAL_EIO, ""},
+    };
+    struct liars liars;
+    open_all(&liars, LONG_NS);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        says(&liars.peer, cases[i].says, "", 0);
+        assert_int_equal(shoal_sync(liars.store), cases[i].comes_to);
+        assert_non_null(strstr(shoal_error_detail(), cases[i].detail));
+    }
+    close_all(&liars);
+}
+
 int main(void)
 {
     const char *bad;
@@ -568,7 +592,7 @@ int main(void)
         cmocka_unit_test(lying_parts),     cmocka_unit_test(evasive_peer),
         cmocka_unit_test(lying_creates),   cmocka_unit_test(lying_multi),
         cmocka_unit_test(lying_looks),     cmocka_unit_test(random_answers),
-        cmocka_unit_test(lying_superpeer),
+        cmocka_unit_test(lying_superpeer), cmocka_unit_test(unlogged_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

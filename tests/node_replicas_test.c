@@ -68,6 +68,8 @@ static void node_begin(struct running *running, const char *role, const char *na
         set(options, "log_segment_bytes", "256KiB");
         set(options, "replicas_at", replicas_at);
         set(options, "replicas", strcmp(replicas_at, "self") == 0 ? "1" : "2");
+        set(options, "copies_max", "3");
+        set(options, "copy_bytes_per_s", "30MiB");
     }
     enum shoal_err err = sh_node_create(options, &running->node, detail);
     if (err)
@@ -192,6 +194,17 @@ static void assert_written(shoal *store)
     free(expected);
 }
 
+/* The peer copies its zones as its options say. */
+static void assert_copies(shoal *store)
+{
+    struct sh_log_table *table = malloc(sizeof *table);
+    shoal_nid nid = sh_node_nid(peers[0].node);
+    assert_int_equal(sh_client_log_table(store, nid, SH_LOG_TABLE_METRICS, 0, table), SHOAL_OK);
+    assert_int_equal(sh_log_table_value(table, 0, "own_copies_max"), 3);
+    assert_int_equal(sh_log_table_value(table, 0, "own_copy_bytes_per_s"), 30 << 20);
+    free(table);
+}
+
 /* --- Cases -------------------------------------------------------------------------------------- */
 
 /* A backup stops in order and comes back, so that zones are copied to it, while all three write. */
@@ -211,6 +224,7 @@ static void logs_of_other_peers(void **state)
     writers_join();
     assert_written(store);
     assert_int_equal(shoal_sync(store), SHOAL_OK);
+    assert_copies(store);
     shoal_close(store);
     for (unsigned i = 0; i < PEERS; i++)
         node_end(&peers[i]);

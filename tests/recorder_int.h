@@ -18,6 +18,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,12 +44,21 @@ struct recorded_event {
     bool is_done; /* its completion; else its submission */
 };
 
+/* The test has learned there that something is acknowledged. */
+struct recorded_mark {
+    size_t place;
+    char text[64];
+};
+
 struct recorder {
     struct sh_disk base;
     struct sh_disk *inner;
     struct recorded_change *changes;
     struct recorded_event *events;
-    size_t changes_count, changes_room, events_count, events_room;
+    struct recorded_mark *marks;
+    size_t *acks; /* the places of acknowledgements, each once */
+    size_t changes_count, changes_room, events_count, events_room, marks_count, marks_room;
+    size_t acks_count, acks_room;
     size_t created; /* the place where the file was opened first */
     char name[64];
     uint64_t bytes; /* of writes */
@@ -103,6 +113,32 @@ static inline void recorder_change(struct recorder *recorder, const struct sh_di
     change->bytes = malloc(op->size ? op->size : 1);
     assert_non_null(change->bytes);
     sh_disk_gather(op, change->bytes);
+}
+
+/* Something is acknowledged here. */
+static inline void recorder_acked(struct recorder *recorder)
+{
+    size_t place = recorder->events_count;
+    if (recorder->acks_count && recorder->acks[recorder->acks_count - 1] == place)
+        return;
+    recorder->acks = recorder_more(recorder->acks, recorder->acks_count, &recorder->acks_room,
+                                   sizeof *recorder->acks);
+    recorder->acks[recorder->acks_count++] = place;
+}
+
+/* Says what is acknowledged, for the record's file (recorder_trace_int.h). */
+__attribute__((format(printf, 2, 3))) static inline void recorder_mark(struct recorder *recorder,
+                                                                       const char *format, ...)
+{
+    va_list args;
+    recorder->marks = recorder_more(recorder->marks, recorder->marks_count, &recorder->marks_room,
+                                    sizeof *recorder->marks);
+    struct recorded_mark *mark = &recorder->marks[recorder->marks_count++];
+    mark->place = recorder->events_count;
+    va_start(args, format);
+    int length = vsnprintf(mark->text, sizeof mark->text, format, args);
+    va_end(args);
+    assert_true(length > 0 && (size_t)length < sizeof mark->text);
 }
 
 /* A change has ended: so it stands in the record, and its owner hears of it. */
@@ -243,7 +279,30 @@ static inline void recorder_destroy(struct recorder *recorder)
         free(recorder->changes[i].bytes);
     free(recorder->changes);
     free(recorder->events);
+    free(recorder->marks);
+    free(recorder->acks);
     free(recorder);
+}
+
+static inline int recorder_place_compare(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Draws so many places, which rise; the caller frees them. Half of them are those of acknowledgements, where what was said too early
+ * shows. */
+static inline size_t *recorder_places(const struct recorder *recorder, size_t count,
+                                      struct sh_prng *prng)
+{
+    size_t *places = malloc((count + 1) * sizeof *places);
+    assert_non_null(places);
+    for (size_t i = 0; i < count; i++)
+        places[i] = sh_prng_below(prng, 2)
+                        ? recorder->acks[sh_prng_below(prng, recorder->acks_count)]
+                        : (size_t)sh_prng_below(prng, recorder->events_count + 1);
+    qsort(places, count, sizeof *places, recorder_place_compare);
+    return places;
 }
 
 /* --- Replay ------------------------------------------------------------------------------------ */

@@ -38,6 +38,7 @@ struct rw_logs {
     enum shoal_err list_err;
     unsigned checks[SH_LEVELS]; /* of a chunk in a log for which something was needed, by level */
     unsigned pairs, moved, damaged, lone;
+    unsigned orphans; /* replicas that no record names, of owners that were there all the time */
 };
 
 /* --- Records ------------------------------------------------------------------------------------ */
@@ -540,6 +541,19 @@ static inline void rw_zone_check(struct rw_logs *logs, const struct sh_zone *zon
     logs->lone += zone->count < zone->wanted;
 }
 
+/* Whether no record names the replica, nor has its owner failed, whose replicas all stay. */
+static inline bool rw_is_orphan(const struct rw_logs *logs, const struct rw_replica *replica)
+{
+    shoal_nid nid = rw_peer(logs->rw, replica->peer)->nid;
+    if (rw_peer(logs->rw, rw_peer_of(logs, sh_zone_creator(replica->zone)))->boots > 1)
+        return false;
+    for (unsigned i = 0; i < logs->zone_count; i++) {
+        if (logs->zones[i].id == replica->zone)
+            return !sh_zone_has_backup(&logs->zones[i], nid, 0);
+    }
+    return true;
+}
+
 /* Reads the logs of all peers, none of which runs, and checks them. */
 static inline void rw_logs_check(struct rw_logs *logs, struct rw *rw, struct rw_client *client)
 {
@@ -554,8 +568,10 @@ static inline void rw_logs_check(struct rw_logs *logs, struct rw *rw, struct rw_
         rw_chunk_check(logs, i);
     for (unsigned i = 0; i < logs->zone_count; i++)
         rw_zone_check(logs, &logs->zones[i]);
-    for (unsigned i = 0; i < logs->replica_count; i++)
+    for (unsigned i = 0; i < logs->replica_count; i++) {
+        logs->orphans += rw_is_orphan(logs, logs->replicas[i]);
         free(logs->replicas[i]);
+    }
     free(logs->replicas);
     free(logs->zones);
 }

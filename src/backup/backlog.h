@@ -152,7 +152,7 @@ uint64_t sh_backlog_hold_end(struct sh_backlog *backlog, const struct sh_backlog
 /* Ends the hold: the pieces that were recorded are abandoned, and the chunk is what it was. */
 void sh_backlog_hold_abandon(struct sh_backlog *backlog);
 
-/* What is recorded from now on is kept back from all cursors, until the gate is opened; it counts for the window. There is one gate at a time. */
+/* The backlog keeps entries that are recorded from now on back from all cursors, until the gate is opened; they count for the window. There is one gate at a time. */
 void sh_backlog_gate_set(struct sh_backlog *backlog);
 void sh_backlog_gate_open(struct sh_backlog *backlog);
 

@@ -57,10 +57,12 @@ enum shoal_err sh_backup_create(const struct sh_backup_config *config,
         sh_backup_destroy(backup);
         return err;
     }
-    if (config->cluster.msg)
+    if (config->cluster.msg) {
         sh_msg_handler_set(config->cluster.msg, SH_REPLICATION_ACKS, SH_MSG_INLINE,
                            sh_backup_on_acks, backup);
-    atomic_init(&backup->is_hopeful, true); /* no view has said otherwise */
+        sh_msg_handler_set(config->cluster.msg, SH_REPLICATION_KEPT, SH_MSG_INLINE,
+                           sh_backup_on_kept, backup);
+    }
     *backup_out = backup;
     return SHOAL_OK;
 }
@@ -442,6 +444,7 @@ static unsigned cluster_step(struct sh_backup *backup, uint64_t now_ns)
 {
     unsigned work = sh_backup_peers_step(backup, now_ns);
     sh_stalls_step(backup, now_ns);
+    work += sh_compare_step(backup, now_ns);
     work += sh_records_step(backup, now_ns);
     return work + sh_copies_step(backup, now_ns);
 }
@@ -495,6 +498,7 @@ uint64_t sh_backup_due_ns(const struct sh_backup *backup)
     due_ns = sooner(due_ns, backup->tend_left ? 0 : backup->tend_ns);
     due_ns = sooner(due_ns, sh_copies_due_ns(backup));
     due_ns = sooner(due_ns, sh_stalls_due_ns(backup));
+    due_ns = sooner(due_ns, sh_compare_due_ns(backup));
     return sooner(due_ns, backup->peers.due_ns);
 }
 
@@ -539,9 +543,15 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
     }
     for (unsigned i = 0; i < SH_COPIES_MAX; i++)
         status_out->copies += backup->copies[i].zone != NULL;
+    status_out->damaged = atomic_load(&backup->damaged);
+    status_out->repaired = backup->repaired;
     status_out->given_up = backup->given_up;
+    status_out->compared = backup->compare.done;
+    status_out->records_lost = backup->records_lost;
     status_out->messages = backup->messages;
     status_out->message_bytes = backup->message_bytes;
+    status_out->copies_max = sh_copies_max(backup);
+    status_out->copy_bytes_per_s = sh_copies_rate(backup);
     status_out->copied_bytes = backup->copied_bytes;
     status_out->copies_done = backup->copies_done;
     status_out->again_bytes = backup->again_bytes;
@@ -552,7 +562,9 @@ void sh_backup_status_get(struct sh_backup *backup, struct sh_backup_status *sta
 
 static void sink_state(const struct sh_sink *sink, struct sh_zone_state_backup *state)
 {
-    bool is_full = sink->state == SH_SINK_HOME && atomic_load(&sink->zone->is_full);
+    const struct sh_own_zone *zone = sink->zone;
+    bool is_full = sink->state == SH_SINK_HOME && atomic_load(&zone->is_full);
+    bool is_added = zone->copy && zone->copy->sink == sink;
     *state = (struct sh_zone_state_backup){
         .nid = sink->nid,
         .disk = sink->disk,
@@ -560,6 +572,8 @@ static void sink_state(const struct sh_sink *sink, struct sh_zone_state_backup *
         .why = is_full ? SHOAL_ENOSPC : sink->why,
         .is_recorded = sink->is_recorded,
         .is_stalled = sink->is_stalled,
+        .is_added = is_added,
+        .copied_bytes = is_added ? zone->copy->bytes : 0,
         .pending_bytes = sink->cursor.backlog ? sh_backlog_pending(&sink->cursor) : 0};
     for (unsigned level = 0; level < SH_LEVELS; level++)
         state->acked[level] = sink->acked[level];

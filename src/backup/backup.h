@@ -1,7 +1,7 @@
 /* An owner's side of replication: each change of a chunk gets the next number of its zone, goes to the zone's backlog, and from
  * there to the zone's backups. DESIGN: Backup; DXRAM thesis 4 and 6; docs/backup.md.
  *
- * There is one backup by now: a log on the node's own disk ("home").
+ * A zone's backups are other nodes (docs/replication.md), or a log on the node's own disk ("home").
  *
  * One way in: what changes chunks is called here and not in store.h, so that the caller knows what to wait for:
  *
@@ -47,8 +47,9 @@ struct sh_backup_cluster {
     uint16_t scatter;          /* with how many others a node shares sets, at least */
     unsigned domains;          /* which ones count (candidate.h) */
     uint8_t reserve_percent;   /* of each disk, which no zone gets */
-    unsigned copies_max;       /* zones that get another backup at a time; 0: 2 */
-    uint64_t copy_bytes_per_s; /* of all of them; 0: 256 MiB */
+    unsigned copies_max;       /* zones that are copied to another backup at a time; 0: 2 */
+    uint64_t copy_bytes_per_s; /* of all copies together; 0: 256 MiB */
+    uint64_t compare_ns;       /* between two comparisons of all records; 0: a minute */
 };
 
 struct sh_backup_config {
@@ -82,6 +83,10 @@ void sh_backup_nid_set(struct sh_backup *backup, shoal_nid nid);
 /* What a log says while it steps: to be named in its config, with the backup as arg. */
 void sh_backup_handed(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
 void sh_backup_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence);
+/* The zone of a node alone has damage in that slot of the log's file: all its chunks are written once more, to other zones, and it is dropped. */
+void sh_backup_damaged(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
+/* Whether a zone is, and is being repaired: until it is, a start would find the damage. Any thread. */
+bool sh_backup_is_damaged(const struct sh_backup *backup);
 /* For the log's config, too: what clients have acknowledged. `found`: a completion record that the log had at the start. */
 /* Whether changes go to the own log, which had what this node's life before had. */
 bool sh_backup_is_home(const struct sh_backup *backup);
@@ -267,12 +272,18 @@ struct sh_backup_status {
     enum shoal_err trouble;
     unsigned
         full; /* zones for whose next write the log of the own disk has no room, and can get none */
+    unsigned damaged;  /* zones that are, on the own disk, and are being repaired */
+    uint64_t repaired; /* zones that were damaged: their chunks were written once more */
     /* In a cluster: */
     unsigned under_replicated; /* zones with fewer backups than they are to have */
     unsigned bare;             /* of these, with none that takes writes */
     unsigned stalled;          /* backups that stand still, and stay, as the zone has no other */
     unsigned given_up; /* so far: backups that stood still, or were much slower than others */
     unsigned copies;   /* backups that are being added */
+    unsigned copies_max;
+    uint64_t copy_bytes_per_s; /* both as configured */
+    uint64_t compared,
+        records_lost; /* comparisons of all records; records that the superpeers had lost, or an old copy of */
     uint64_t messages, message_bytes; /* sent to backups */
     uint64_t copied_bytes, copies_done;
     uint64_t again_bytes; /* of message_bytes: of messages that begin with what was sent before */
@@ -314,6 +325,8 @@ struct sh_zone_state {
         enum shoal_err why; /* LOST; of the own disk, FULL */
         bool is_recorded;
         bool is_stalled;
+        bool is_added;         /* the zone is copied to it: */
+        uint64_t copied_bytes; /* so many of its live_bytes so far, about */
         uint64_t pending_bytes;
         uint64_t acked[SH_LEVELS];
     } backups[SH_SINKS_MAX];

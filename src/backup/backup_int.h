@@ -126,13 +126,15 @@ struct sh_own_zone {
     bool is_watched; /* in the list of zones whose backups owe something */
     struct sh_large
         large; /* guarded by the backlog's hold; that it is in the list, by the zones' lock */
-    /* No backup takes its writes: those that are to be acknowledged are refused. */
+    /* No backup takes its writes: those that are to be acknowledged wait, where it may get one soon (is_hopeful), or are refused. */
     _Atomic bool is_bare;
+    _Atomic bool is_hopeful;   /* true while it is not bare */
     _Atomic bool is_concluded; /* no new chunks come */
     _Atomic bool is_evacuated; /* until it is dropped, chunks are not made in it again */
     /* The log of the own disk has no room for the zone's next write, nor can it get any: changes go to another zone, or are refused. */
     _Atomic bool is_full;
     /* The step's. */
+    bool is_damaged;             /* what the own disk has of it; it is repaired (repair.c) */
     uint64_t told_seen, told_ns; /* it has seen that many, first at that time */
     uint64_t grow_again_ns;      /* its log is not asked for more slots before */
     uint64_t evacuate_ns;        /* it is not evacuated before */
@@ -146,6 +148,10 @@ struct sh_own_zone {
     struct sh_copy *copy;    /* NULL: no backup is being added */
     bool is_removed;         /* the superpeers have removed its record */
     bool is_missing;         /* they have lost it: it is registered again */
+    bool
+        is_old; /* theirs is an old copy, of the version that is here: it is changed to what it should say */
+    uint32_t
+        compared; /* the list in which it was the same, or which began before the superpeers said it last */
 };
 
 /* A chunk whose last image a zone's log has though it is another zone's now, or is gone: until its removal there is durable. */
@@ -227,7 +233,7 @@ struct sh_sink_call {
 #define SH_SINK_CALLS 64u
 
 /* A question to the superpeers about a zone's record. */
-enum { SH_RECORD_NEW, SH_RECORD_CHANGE, SH_RECORD_REMOVE, SH_RECORD_AGAIN };
+enum { SH_RECORD_NEW, SH_RECORD_CHANGE, SH_RECORD_REMOVE, SH_RECORD_AGAIN, SH_RECORD_LOOK };
 struct sh_record_op {
     struct sh_zone_op op;
     struct sh_own_zone *zone;
@@ -237,6 +243,22 @@ struct sh_record_op {
 };
 #define SH_RECORD_OPS 16u
 
+/* Comparing the superpeers' records with the zones (compare.c). */
+#define SH_STRAYS_MAX 16u
+struct sh_compare {
+    struct sh_zone_list list;
+    bool is_listing;
+    uint64_t due_ns; /* of the next list; 0: not set yet */
+    uint32_t round,
+        done; /* the last list that was begun, and that came to its end: zones that were not compared since are asked about */
+    /* Records of zones that this life has dropped. */
+    struct sh_zone strays[SH_STRAYS_MAX];
+    unsigned strays_count;
+    struct sh_zone_op op; /* that removes one of them */
+    bool is_removing;
+    uint64_t removed; /* its ID */
+};
+
 /* A zone's chunks on their way to a backup that is being added. */
 struct sh_copy {
     struct sh_own_zone *zone; /* NULL: it is free */
@@ -245,6 +267,7 @@ struct sh_copy {
     size_t slot;                          /* the next claim */
     uint64_t chunk;                       /* 0, or the next one of that claim */
     struct sh_store_rewriting *rewriting; /* of a large one */
+    uint64_t bytes;                       /* copied so far, as they count for a zone */
 };
 #define SH_COPIES_MAX 16u
 
@@ -278,6 +301,7 @@ struct sh_backup_peers {
     void *copysets_memory;
     size_t count, room;
     size_t with_room, may_get; /* how many are so */
+    bool is_hopeless;          /* none has room, nor are others expected */
     bool has_view;
     uint64_t due_ns;
     bool are_coming;     /* the view has some that it had not before */
@@ -314,19 +338,23 @@ struct sh_backup {
     struct sh_sink_call calls[SH_SINK_CALLS];
     struct sh_record_op ops[SH_RECORD_OPS];
     struct sh_copy copies[SH_COPIES_MAX];
-    uint64_t copy_bytes, copy_ns; /* that may be copied now; when that was counted last */
-    struct sh_own_zone *tend_at;  /* the next zone to be looked at; NULL: the first */
-    uint64_t tend_left;           /* how many are */
-    uint64_t tend_ns;             /* when all are looked at again */
-    struct sh_own_zone *watched;  /* the zones whose backups owe something */
-    uint64_t attended_ns;         /* time, as far as this node was there to see it */
+    int64_t copy_bytes;          /* that may be copied now; below 0: that was copied too early */
+    uint64_t copy_ns;            /* when that was counted last */
+    struct sh_own_zone *tend_at; /* the next zone to be looked at; NULL: the first */
+    uint64_t tend_left;          /* how many are */
+    uint64_t tend_ns;            /* when all are looked at again */
+    struct sh_own_zone *watched; /* the zones whose backups owe something */
+    uint64_t attended_ns;        /* time, as far as this node was there to see it */
     uint64_t attended_at_ns, watch_due_ns;
     unsigned given_up; /* backups that stood still, or were slow */
-    /* Other nodes could keep replicas, or may be there soon. */
-    _Atomic bool is_hopeful;
-    uint64_t stuck_ns;     /* when zones that are stuck are tried again */
-    unsigned full;         /* zones that are */
-    uint64_t full_told_ns; /* when that was logged last; 0: never */
+    struct sh_compare compare;
+    uint64_t
+        made_first; /* zones from that number on are this life's, as far as it has got; 0: none is */
+    uint64_t records_lost;    /* that the superpeers had lost, or had an old copy of */
+    uint64_t stuck_ns;        /* when zones that are stuck are tried again */
+    _Atomic unsigned damaged; /* zones that are, on the own disk */
+    uint64_t repaired;        /* zones */
+    uint64_t full_told_ns;    /* when that was logged last; 0: never */
     uint64_t messages, message_bytes, copied_bytes, copies_done;
     uint64_t again_bytes, acks, ack_ns, ack_longest_ns;
 };
@@ -400,6 +428,8 @@ SHOAL_NODISCARD enum shoal_err sh_zone_claimed(struct sh_own_zone *zone,
 SHOAL_NODISCARD enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk,
                                               uint64_t before, uint64_t after,
                                               struct sh_zone_place *place_out);
+/* The large chunk that is on its way under that ID; NULL: none. The caller has the zones' lock. */
+struct sh_large *sh_zones_large(const struct sh_own_zones *zones, uint64_t chunk);
 /* Records the image of a chunk that moves to another zone, with the claim. Room for both was taken. is_new: the zone that it moves from has
  * no image of it. */
 uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh_zone_place *place,
@@ -412,6 +442,14 @@ void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *
 void sh_zone_told(struct sh_own_zone *zone, uint64_t number);
 /* Whether backups get all that the zone has: it has no gate, or may open it by now. Else what the gate waits for is hurried. The step's. */
 bool sh_zone_gate_look(struct sh_own_zone *zone);
+/* --- Leftovers (leftovers.c) ------------------------------------------------------------------- */
+
+/* Room for one leftover more than those that were promised room. ENOMEM. Like the next one it is called with the zones' lock. */
+SHOAL_NODISCARD enum shoal_err sh_leftovers_grow(struct sh_own_zones *zones);
+/* The chunk has left its zone, with that write to the other one; room was made. is_new: the chunk was removed there before, which counts as long as nobody
+ * knows whether that is durable. */
+void sh_leftover_begin(struct sh_own_zones *zones, uint64_t chunk,
+                       const struct sh_zone_place *place, bool is_new, uint64_t number);
 /* Records removals of leftovers whose time has come, and forgets those whose removal is durable; returns how many. */
 unsigned sh_zones_leftovers(struct sh_backup *backup);
 /* Whether the zone may not be dropped yet: of a chunk that it has, or had, its own image or one elsewhere would be the last one on the disk. The
@@ -424,6 +462,12 @@ void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uin
 
 /* --- Dropping empty zones (drops.c) ------------------------------------------------------------ */
 
+/* Whether the zone goes, with all that it has. The caller has the zones' lock. */
+static inline bool sh_zone_is_closed(const struct sh_own_zone *zone)
+{
+    const struct sh_zone_drop *drop = &zone->backup->zones.drop;
+    return zone == drop->zone && drop->phase > SH_DROP_CLOSES;
+}
 /* A chunk of that zone went, and its bytes: it may be empty now. Any thread. */
 void sh_zone_emptied(struct sh_own_zone *zone);
 /* The step's, as far as it gets now; returns how much that was. */
@@ -443,6 +487,8 @@ uint64_t sh_zone_sparse_bytes(const struct sh_backup *backup);
 /* A zone that is to be evacuated; NULL: there is none. The step's. */
 struct sh_own_zone *sh_zones_sparse_find(struct sh_backup *backup, uint64_t now_ns);
 void sh_evacuation_begin(struct sh_backup *backup, struct sh_own_zone *zone);
+/* Whether the zone can be emptied now; else the search is due again when its pause is over. */
+bool sh_evacuation_is_ready(struct sh_own_zone *zone, uint64_t now_ns);
 /* Goes on with it, MARKS to MOVES. */
 unsigned sh_evacuation_step(struct sh_backup *backup, uint64_t now_ns);
 /* Before the store goes. */
@@ -452,6 +498,15 @@ void sh_evacuation_mark(struct sh_own_zone *zone, uint64_t chunk);
 /* Whether a change of that chunk, which has `before` bytes, is to go to the open zone, as its own is evacuated and all that this has of the chunk is
  * durable. Any thread, which has the chunk. */
 bool sh_evacuation_moves(struct sh_own_zone *zone, uint64_t chunk, uint64_t before);
+
+/* --- Repairing zones that are damaged on the own disk (repair.c) -------------------------------- */
+
+/* A damaged zone that is to be evacuated; NULL: there is none now. None of them is the open zone any more, if there is another. The step's. */
+struct sh_own_zone *sh_zones_damaged_find(struct sh_backup *backup, uint64_t now_ns);
+/* The zone was dropped: if it was damaged, it is repaired. */
+void sh_zone_repaired(struct sh_own_zone *zone);
+
+/* --- Claims (zones.c) ---------------------------------------------------------------------------- */
 
 /* Records a claim once more, for one cursor. EAGAIN: there is no room now. ENONAME: there is no such claim; the others are behind it. */
 SHOAL_NODISCARD enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot,
@@ -463,6 +518,8 @@ bool sh_backup_chunk_next(const struct sh_backup *backup, const struct sh_zone_c
                           uint64_t from, uint64_t *chunk_out);
 /* The claim of that slot; false: there is none, nor behind it. */
 bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_claim *claim_out);
+/* Whether the zone claims nothing more: no new chunks come to it, and no chunk is on its way there. */
+bool sh_zone_is_final(struct sh_own_zone *zone);
 
 /* --- Backups of a zone (sinks.c) --------------------------------------------------------------- */
 
@@ -497,7 +554,7 @@ static inline bool sh_sink_serves(const struct sh_sink *sink)
 /* A backup that the record names, and of which this life knows nothing: nothing is acknowledged until it is out of the record. False: there are too
  * many sinks. */
 bool sh_sink_stranger_add(struct sh_own_zone *zone, const struct sh_zone_backup *backup);
-/* Says anew whether anything could be acknowledged. */
+/* Says anew whether anything could be acknowledged, now or soon. */
 void sh_zone_bare_look(struct sh_own_zone *zone);
 /* Opens it if it is time; returns when it is. */
 uint64_t sh_sink_tend(struct sh_sink *sink, uint64_t now_ns);
@@ -506,6 +563,8 @@ uint64_t sh_sink_wanted_durable(struct sh_sink *sink);
 /* Takes what backups have said as the zone's acknowledgements. */
 void sh_zone_settle(struct sh_own_zone *zone);
 void sh_backup_on_acks(void *arg, struct sh_msg_in *in);
+/* The zone, or the one that is being made; NULL: there is none of that ID. */
+struct sh_own_zone *sh_zone_by_id(struct sh_backup *backup, uint64_t id);
 /* Nothing is asked of backups any more. */
 void sh_sinks_end(struct sh_backup *backup);
 /* Sends what there is for a backup, as far as it goes now. EAGAIN: not all of it, though the backup would take it. */
@@ -546,6 +605,14 @@ unsigned sh_records_step(struct sh_backup *backup, uint64_t now_ns);
 SHOAL_NODISCARD enum shoal_err sh_record_remove(struct sh_own_zone *zone);
 void sh_backup_fail(struct sh_backup *backup, enum shoal_err err);
 
+/* --- Comparing records (compare.c), and what is said of replicas (needs.c) --------------------- */
+
+/* Whether this life has made a zone of that number: those from made_first on are its own without a gap. */
+bool sh_zone_was_made(const struct sh_backup *backup, uint64_t number);
+unsigned sh_compare_step(struct sh_backup *backup, uint64_t now_ns);
+uint64_t sh_compare_due_ns(const struct sh_backup *backup);
+void sh_backup_on_kept(void *arg, struct sh_msg_in *in);
+
 /* --- Other nodes (peers.c) --------------------------------------------------------------------- */
 
 /* NULL: the view does not have it. */
@@ -557,8 +624,14 @@ unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns);
 void sh_backup_peer_heard(struct sh_backup *backup, shoal_nid nid);
 /* Asks the node soon, so that it says something. */
 void sh_backup_peer_ask(struct sh_backup *backup, struct sh_backup_peer *peer);
+/* Whether the zone's replica is larger than those are for which it is counted how many nodes have room. Zones are not looked at when a node
+ * has got room for that one. */
+bool sh_zone_is_large(const struct sh_own_zone *zone);
 /* Whether a node that is no backup of the zone could get a replica of it now. */
 bool sh_backup_has_other(const struct sh_own_zone *zone);
+/* Whether the zone, which has no backup that takes its writes, may have one soon: it is being copied to one, a node has room for it, or other
+ * nodes are expected. */
+bool sh_backup_is_hopeful(const struct sh_own_zone *zone);
 /* A node has failed as a backup: it is kept out for a while, and longer each time. */
 void sh_backup_peer_give_up(struct sh_backup *backup, shoal_nid nid);
 /* The first backup of a zone has been the one, and is the other one now; either may be of no node. */
@@ -571,11 +644,17 @@ void sh_backup_peers_end(struct sh_backup *backup);
 
 /* --- Copying (copy.c) -------------------------------------------------------------------------- */
 
+/* How many zones are copied at a time at most, and bytes a second of all of them. */
+unsigned sh_copies_max(const struct sh_backup *backup);
+uint64_t sh_copies_rate(const struct sh_backup *backup);
 bool sh_copy_is_free(const struct sh_backup *backup);
 /* Begins to copy the zone to a backup that was attached. */
 void sh_copy_begin(struct sh_sink *sink);
 void sh_copy_cancel(struct sh_copy *copy);
 unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns);
+/* Copies and repairs may write so many bytes: the time since they were counted last gives more; a chunk, or a part of one, takes its own. */
+void sh_copy_budget_fill(struct sh_backup *backup, uint64_t now_ns);
+void sh_copy_budget_take(struct sh_backup *backup, uint64_t bytes);
 uint64_t sh_copies_due_ns(const struct sh_backup *backup);
 
 /* --- The witness (witness.c) ------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
  *   u64   chunk
  *   u64   value, if there is one
  *
- * Only a change has one: a request that was answered with an error has changed nothing, and is worked out anew. What came of a request that another
+ * Only a change has one: a request that was answered with an error has changed nothing, and is worked out anew. The result of a request that another
  * node ran, on a chunk that has moved here since, has one, too: what the client had acknowledged there is not known here. */
 #ifndef SH_BACKUP_COMPLETION_H
 #define SH_BACKUP_COMPLETION_H

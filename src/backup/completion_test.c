@@ -84,7 +84,7 @@ static void what_is_none_is_refused(void **state)
     assert_false(sh_completion_get(written, &read));
 }
 
-/* What another node did says nothing of what the client has acknowledged. */
+/* A record of another node says nothing of what the client has acknowledged. */
 static void of_another_node(void **state)
 {
     (void)state;

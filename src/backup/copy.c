@@ -16,14 +16,26 @@
 #define RATE_SLICE 20u /* what may be copied at once is that part of a second's */
 #define FULL_NS UINT64_C(1000000)
 
-bool sh_copy_is_free(const struct sh_backup *backup)
+unsigned sh_copies_max(const struct sh_backup *backup)
 {
-    unsigned most = backup->config.cluster.copies_max, busy = 0;
+    unsigned most = backup->config.cluster.copies_max;
     if (!most)
         most = COPIES_DEFAULT;
+    return most < SH_COPIES_MAX ? most : SH_COPIES_MAX;
+}
+
+uint64_t sh_copies_rate(const struct sh_backup *backup)
+{
+    uint64_t rate = backup->config.cluster.copy_bytes_per_s;
+    return rate ? rate : RATE_DEFAULT;
+}
+
+bool sh_copy_is_free(const struct sh_backup *backup)
+{
+    unsigned busy = 0;
     for (unsigned i = 0; i < SH_COPIES_MAX; i++)
         busy += backup->copies[i].zone != NULL;
-    return busy < most && busy < SH_COPIES_MAX;
+    return busy < sh_copies_max(backup);
 }
 
 void sh_copy_begin(struct sh_sink *sink)
@@ -58,17 +70,21 @@ static uint8_t only_of(const struct sh_copy *copy)
 
 /* --- Chunks ------------------------------------------------------------------------------------ */
 
-static void copied_count(struct sh_backup *backup, uint64_t bytes)
+void sh_copy_budget_take(struct sh_backup *backup, uint64_t bytes)
 {
     backup->copied_bytes += bytes;
-    bytes += CHUNK_COST;
-    backup->copy_bytes -= bytes < backup->copy_bytes ? bytes : backup->copy_bytes;
+    backup->copy_bytes -= (int64_t)(bytes + CHUNK_COST);
+}
+
+static void copied_count(struct sh_copy *copy, uint64_t bytes)
+{
+    copy->bytes += bytes;
+    sh_copy_budget_take(copy->zone->backup, bytes);
 }
 
 /* A piece of a large chunk. EAGAIN: there is more of it; *has_room_out: and room for that, perhaps. */
 static enum shoal_err large_step(struct sh_copy *copy, bool *has_room_out)
 {
-    struct sh_backup *backup = copy->zone->backup;
     uint64_t before = sh_backlog_pending(&copy->sink->cursor);
     sh_backup_teller_set(copy->zone, only_of(copy));
     bool is_over = sh_store_rewriting_step(copy->rewriting);
@@ -76,9 +92,10 @@ static enum shoal_err large_step(struct sh_copy *copy, bool *has_room_out)
     sh_backup_teller_set(NULL, 0);
     if (is_over)
         copy->rewriting = NULL;
-    *has_room_out = sh_backlog_pending(&copy->sink->cursor) != before;
-    if (*has_room_out)
-        copied_count(backup, SH_STORE_STEP_BYTES);
+    uint64_t told = sh_backlog_pending(&copy->sink->cursor) - before;
+    *has_room_out = told > 0;
+    if (told)
+        copied_count(copy, told);
     return err;
 }
 
@@ -101,7 +118,7 @@ static enum shoal_err chunk_retell(struct sh_copy *copy, shoal_cid cid)
         return sh_store_rewriting_begin(store, &rewrite, &copy->rewriting);
     }
     if (!err)
-        copied_count(backup, size);
+        copied_count(copy, sh_zone_bytes_of(size));
     return err;
 }
 
@@ -193,12 +210,12 @@ static bool copy_one(struct sh_copy *copy)
     return false;
 }
 
-static void budget_fill(struct sh_backup *backup, uint64_t now_ns)
+/* A token bucket. A chunk is copied when there is something in the bucket, and may take more than there is: what is missing then, of a large chunk
+ * very much, is paid off before the next one. */
+void sh_copy_budget_fill(struct sh_backup *backup, uint64_t now_ns)
 {
-    uint64_t rate = backup->config.cluster.copy_bytes_per_s;
-    if (!rate)
-        rate = RATE_DEFAULT;
-    uint64_t most = rate / RATE_SLICE + SH_STORE_STEP_BYTES;
+    uint64_t rate = sh_copies_rate(backup);
+    int64_t most = (int64_t)(rate / RATE_SLICE) + SH_STORE_STEP_BYTES;
     uint64_t passed_ns = now_ns - backup->copy_ns;
     if (passed_ns > 1000000000)
         passed_ns = 1000000000;
@@ -206,18 +223,20 @@ static void budget_fill(struct sh_backup *backup, uint64_t now_ns)
     if (!more)
         return; /* it is counted later, with more */
     backup->copy_ns = now_ns;
-    backup->copy_bytes = backup->copy_bytes + more < most ? backup->copy_bytes + more : most;
+    backup->copy_bytes += (int64_t)more;
+    if (backup->copy_bytes > most)
+        backup->copy_bytes = most;
 }
 
 unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns)
 {
     unsigned work = 0;
-    budget_fill(backup, now_ns);
+    sh_copy_budget_fill(backup, now_ns);
     for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
         struct sh_copy *copy = &backup->copies[i];
         unsigned done = 0;
         while (copy->zone && done < CHUNKS_A_STEP &&
-               (backup->copy_bytes || copy->rewriting || copy->phase >= SH_COPY_SETTLES) &&
+               (backup->copy_bytes > 0 || copy->rewriting || copy->phase >= SH_COPY_SETTLES) &&
                copy_one(copy))
             done++;
         work += done;

@@ -4,7 +4,7 @@
  *         └─► MARKS ─► SETTLES ─► MOVES ─► NONE
  *
  * NONE: an empty zone is looked for, in whose stream there is nothing of a request that a client may still repeat; or one that has
- * few chunks, to make it empty: MARKS, SETTLES and MOVES are in evacuate.c.
+ * few chunks, or is damaged, to make it empty: MARKS, SETTLES and MOVES are in evacuate.c.
  *
  * CLOSES: the zone has no chunk, and all of its writes are durable; once nothing is on its way into its backlog, that is closed. Else
  * it waits, or, when the zone has a chunk again, gives up. From then on changes of its IDs find no room, and wait.
@@ -46,7 +46,7 @@ static bool may_be_asked(struct sh_own_zone *zone, uint64_t now_ns)
         zone->told_seen = told;
         zone->told_ns = now_ns;
     }
-    if (!told || now_ns - zone->told_ns >= repeat_ns)
+    if (!told || zone->is_damaged || now_ns - zone->told_ns >= repeat_ns)
         return false;
     uint64_t *again_ns = &zone->backup->zones.again_ns;
     if (!*again_ns || zone->told_ns + repeat_ns < *again_ns)
@@ -75,15 +75,17 @@ static unsigned begin(struct sh_backup *backup, uint64_t now_ns)
         return 0;
     atomic_store(&zones->has_empty, false);
     zones->again_ns = 0;
+    struct sh_own_zone *evacuated = sh_zones_damaged_find(backup, now_ns);
     drop->zone = empty_find(zones, now_ns);
     if (drop->zone) {
         drop->phase = SH_DROP_CLOSES;
         return 1;
     }
-    struct sh_own_zone *sparse = sh_zones_sparse_find(backup, now_ns);
-    if (sparse)
-        sh_evacuation_begin(backup, sparse);
-    return sparse != NULL;
+    if (!evacuated)
+        evacuated = sh_zones_sparse_find(backup, now_ns);
+    if (evacuated)
+        sh_evacuation_begin(backup, evacuated);
+    return evacuated != NULL;
 }
 
 /* Whether completion records have come since the zone was looked at. */
@@ -94,7 +96,7 @@ static bool is_told_more(struct sh_own_zone *zone)
 
 /* Whether the zone is empty, and nothing is on its way to change that, in any thread: room in its backlog, which a change of its chunks takes
  * first, or a move to it or from it. */
-static bool is_closed(struct sh_own_zones *zones, struct sh_own_zone *zone)
+static bool close_if_empty(struct sh_own_zones *zones, struct sh_own_zone *zone)
 {
     sh_lock_assert_held(&zones->lock);
     uint64_t durable = atomic_load(&zone->acked[SH_LEVEL_DURABLE]);
@@ -110,7 +112,7 @@ static unsigned close_step(struct sh_own_zones *zones)
 {
     struct sh_zone_drop *drop = &zones->drop;
     sh_lock_take(&zones->lock);
-    bool was_closed = is_closed(zones, drop->zone),
+    bool was_closed = close_if_empty(zones, drop->zone),
          is_over = !is_empty(zones, drop->zone) || is_told_more(drop->zone);
     if (was_closed) {
         drop->phase = SH_DROP_UNMAPS;
@@ -190,6 +192,7 @@ void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err e
         return; /* the log is out of service */
     sh_zone_withdraw(zone);
     zone->log = NULL;
+    sh_zone_repaired(zone);
     zones->dropped++;
     zones->dropped_writes += sh_backlog_next(&zone->backlog) - zone->before;
     sh_lock_take(&zones->lock);

@@ -1,4 +1,4 @@
-/* Evacuating a zone that has few chunks: they move to the open zone, and the zone, which is empty then, is dropped (drops.c).
+/* Evacuating a zone that has few chunks, or that is damaged (repair.c): they move to the open zone, and the zone, which is empty then, is dropped (drops.c).
  *
  *   NONE ─► MARKS ─► SETTLES ─► MOVES ─┬─► NONE: it is empty, or is left as it is
  *             ▲                        │
@@ -59,8 +59,8 @@ static bool has_room(const struct sh_backup *backup, uint64_t bytes)
     return zones->open && atomic_load(&zones->open->live) + bytes <= backup->config.zone_bytes;
 }
 
-/* Whether the zone can be emptied now; else the search is due again when its pause is over. The end of a copy begins one, too. */
-static bool is_ready(struct sh_own_zone *zone, uint64_t now_ns)
+/* The end of a copy begins a search, too. */
+bool sh_evacuation_is_ready(struct sh_own_zone *zone, uint64_t now_ns)
 {
     uint64_t *again_ns = &zone->backup->zones.again_ns;
     if (zone->evacuate_ns > now_ns && (!*again_ns || zone->evacuate_ns < *again_ns))
@@ -90,7 +90,7 @@ struct sh_own_zone *sh_zones_sparse_find(struct sh_backup *backup, uint64_t now_
             continue;
         sparse += live < few;
         any_live = live < any_live ? live : any_live;
-        if (live < least_live && is_ready(zone, now_ns)) {
+        if (live < least_live && sh_evacuation_is_ready(zone, now_ns)) {
             least_live = live;
             least = zone;
         }
@@ -329,7 +329,11 @@ static bool move_one(struct sh_backup *backup)
         if (err)
             return true;
     }
+    uint64_t before = moved_bytes(&backup->zones);
     enum shoal_err err = chunk_move(backup, chunk);
+    uint64_t after = moved_bytes(&backup->zones); /* less, where another zone is the open one now */
+    if (drop->zone->is_damaged && after > before)
+        sh_copy_budget_take(backup, after - before);
     bool waits = err == SHOAL_EAGAIN && (drop->rewriting || ++drop->tries < TRIES_MAX);
     if (!waits) {
         drop->below = chunk + 1;
@@ -344,8 +348,11 @@ static unsigned moves_step(struct sh_backup *backup, uint64_t now_ns)
     struct sh_zone_drop *drop = &zones->drop;
     uint64_t before = zones->evacuated;
     struct sh_zone_claim claim;
+    const bool is_repair = drop->zone->is_damaged;
+    sh_copy_budget_fill(backup, now_ns);
     /* It has got so many chunks since it was chosen that those would fill the open zone. */
-    if (!drop->rewriting && atomic_load(&drop->zone->live) > atomic_load(&zones->kept_bytes)) {
+    if (!is_repair && !drop->rewriting &&
+        atomic_load(&drop->zone->live) > atomic_load(&zones->kept_bytes)) {
         evacuation_end(zones, now_ns);
         return 1;
     }
@@ -353,8 +360,9 @@ static unsigned moves_step(struct sh_backup *backup, uint64_t now_ns)
     for (unsigned i = 0;
          goes_on && !is_walked && i < CLAIMS_A_STEP && zones->evacuated - before < MOVES_A_STEP;
          i++) {
+        bool has_budget = !is_repair || drop->rewriting || backup->copy_bytes > 0;
         is_walked = !drop->rewriting && !sh_zone_claim_get(drop->zone, drop->claim, &claim);
-        goes_on = is_walked || move_one(backup);
+        goes_on = is_walked || (has_budget && move_one(backup));
     }
     if (!goes_on)
         drop->again_ns = now_ns + AGAIN_NS;

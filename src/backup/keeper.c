@@ -129,6 +129,8 @@ static void owner_set(struct sh_keeper *keeper, struct sh_kept *kept, const stru
     kept->owner = claim->owner;
     kept->life = claim->life;
     kept->incarnation = claim->incarnation;
+    kept->is_quiet = false;
+    kept->owned = ++keeper->owned;
 }
 
 /* --- Loading and dropping ---------------------------------------------------------------------- */
@@ -455,6 +457,15 @@ static void on_close(void *arg, struct sh_msg_in *in)
     }
 }
 
+enum shoal_err sh_keeper_close(struct sh_keeper *keeper, const struct sh_replication_close *close,
+                               shoal_nid owner)
+{
+    struct sh_kept *kept;
+    struct claim claim = {
+        .zone = close->zone, .life = close->life, .incarnation = close->incarnation, .nid = owner};
+    return close_zone(keeper, &claim, &kept);
+}
+
 /* --- SPACE ------------------------------------------------------------------------------------- */
 
 /* The bytes of the disk, and those that the file can still grow by; asked of the kernel now and then only, as anybody may ask for it. */
@@ -558,6 +569,7 @@ void sh_keeper_destroy(struct sh_keeper *keeper)
     if (!keeper)
         return;
     sh_msg_handlers_drop(keeper->config.msg, keeper);
+    sh_keeper_orphans_end(keeper);
     for (uint64_t i = 0; i <= keeper->mask; i++) {
         while (keeper->buckets[i])
             kept_forget(keeper, keeper->buckets[i]);
@@ -629,16 +641,16 @@ unsigned sh_keeper_step(struct sh_keeper *keeper, uint64_t now_ns)
         work++;
     }
     work += sh_keeper_full_step(keeper, now_ns);
+    work += sh_keeper_orphans_step(keeper, now_ns);
     return work + sh_keeper_acks_step(keeper, now_ns);
 }
 
 uint64_t sh_keeper_due_ns(const struct sh_keeper *keeper)
 {
-    uint64_t acks_ns = sh_keeper_acks_due_ns(keeper);
-    if (!keeper->full)
-        return acks_ns;
-    uint64_t full_ns = sh_keeper_full_due_ns(keeper, sh_now(&keeper->config.clock));
-    return acks_ns < full_ns ? acks_ns : full_ns;
+    uint64_t due_ns = least(sh_keeper_acks_due_ns(keeper), sh_keeper_orphans_due_ns(keeper));
+    if (keeper->full)
+        due_ns = least(due_ns, sh_keeper_full_due_ns(keeper, sh_now(&keeper->config.clock)));
+    return due_ns;
 }
 
 void sh_keeper_status_get(const struct sh_keeper *keeper, struct sh_keeper_status *status_out)

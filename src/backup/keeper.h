@@ -14,10 +14,12 @@
  *      ├─ malformed, or the owner's life is over ──► GONE, until OPEN
  *      └─ the log takes no more of it ──► LOST, until it begins anew
  *
+ * Replicas that nobody needs are found now and then, and dropped: orphans.c.
+ *
  * The log is shared with the node's own zones, which the keeper leaves alone: its owner steps it, and hands on what it says of a
  * zone to the keeper, or to its own zones (sh_keeper_durable).
  *
- * Memory: 200 bytes a zone, 64 an owner, 16 a zone that there may be at most. Nothing is allocated while entries are taken.
+ * Memory: 210 bytes a zone, 64 an owner, 16 a zone that there may be at most. Nothing is allocated while entries are taken.
  * Threads: that of msg's transport step, which is the log's. */
 #ifndef SH_BACKUP_KEEPER_H
 #define SH_BACKUP_KEEPER_H
@@ -27,6 +29,7 @@
 #include "msg/msg.h"
 
 struct sh_keeper;
+struct sh_zone_op;
 
 /* The state of a life of a node in this node's view. */
 enum sh_keeper_life {
@@ -46,6 +49,10 @@ struct sh_keeper_config {
     uint32_t credit_bytes; /* of each zone, on their way; 64 KiB at least */
     uint64_t ack_ns;       /* how long an ACK that nobody waits for may wait for others; 0: 2 ms */
     enum sh_keeper_life (*life_of)(void *arg, shoal_nid nid, uint64_t life);
+    /* Asks the superpeers for a zone's record, as sh_zones_get does, and calls op->done, once: before the keeper is destroyed, with ESTOPPED
+     * then. NULL: replicas that nobody needs stay. */
+    void (*record_get)(void *arg, uint64_t zone, struct sh_zone_op *op);
+    uint64_t orphans_ns; /* between two looks at all replicas, for those; 0: a minute */
     /* There is work for the step, or it is due earlier. */
     void (*wake)(void *arg);
     void *arg;
@@ -83,6 +90,8 @@ struct sh_keeper_status {
     uint64_t malformed;
     uint64_t acks, ack_messages; /* sent; an ACK is of a zone */
     uint64_t full, lost;         /* how often a stream became so */
+    uint64_t asked,
+        orphans; /* how often an owner was asked whether it needs a replica; replicas that were dropped as nobody does */
 };
 void sh_keeper_status_get(const struct sh_keeper *keeper, struct sh_keeper_status *status_out);
 

@@ -1,4 +1,4 @@
-/* The keeper takes streams, and its log writes and cleans them, without memory of the heap. What carries the messages is not counted here: the
+/* The keeper takes streams, and its log writes and cleans them, without memory of the heap. Messaging, which carries the stream, is not counted here: the
  * test hands them to the keeper. */
 #include "base/alloc_test.h"
 
@@ -19,7 +19,7 @@ static unsigned draw(unsigned below)
     return (unsigned)(test_draw(&seed) % below);
 }
 
-/* What one number has: an image, zeros, a removal, two writes that count together, or a chunk in pieces. */
+/* One number is that of an image, zeros, a removal, two writes that count together, or a chunk in pieces. */
 static void put_some(unsigned zone)
 {
     unsigned chunk = 10 + draw(CHUNKS - 10), what = draw(20);

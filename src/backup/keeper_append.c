@@ -296,6 +296,7 @@ void sh_keeper_on_append(void *arg, struct sh_msg_in *in)
                             &(struct sh_keeper_gone){from, append.zone, append.incarnation});
         return;
     }
+    kept->is_quiet = false;
     if (!is_taken(keeper, kept, &append))
         return;
     uint64_t before = keeper->status.entries;

@@ -4,6 +4,7 @@
 
 #include "backup/keeper.h"
 #include "backup/replication.h"
+#include "cluster/zones.h"
 
 enum sh_kept_state {
     SH_KEPT_LOADING,
@@ -40,6 +41,8 @@ struct sh_kept {
     uint64_t life;
     uint32_t incarnation; /* the highest that was heard of */
     uint8_t state;        /* enum sh_kept_state */
+    bool is_quiet;        /* nothing has come since the last look for orphans */
+    uint64_t owned;       /* keeper->owned, as an owner has opened or closed it last */
     /* Of one that was found on the disk: the incarnation in which its replica was written last, and then what its load told. */
     uint32_t found;
     uint64_t end;
@@ -73,6 +76,35 @@ struct sh_keeper_gone {
 };
 #define SH_KEEPER_GONE_MAX 64u
 
+/* A replica that may be an orphan. */
+struct sh_orphan {
+    uint64_t id;
+    uint64_t owned; /* of what the keeper knew of the zone then; 0: it did not know it */
+    uint64_t life;  /* of the owner that has answered */
+    uint32_t incarnation;
+    shoal_nid owner;
+    uint8_t need; /* enum sh_replication_need */
+    bool is_asked;
+};
+
+/* The look for orphans, which goes over all replicas page by page (orphans.c). */
+struct sh_orphans {
+    enum sh_orphans_phase {
+        SH_ORPHANS_REST,
+        SH_ORPHANS_OWNERS,
+        SH_ORPHANS_OWNER_ASKED,
+        SH_ORPHANS_RECORDS,
+        SH_ORPHANS_RECORD_ASKED,
+    } phase;
+    uint64_t began_ns, due_ns; /* REST: 0: it has not begun */
+    uint64_t cursor;           /* of sh_replog_look_zones */
+    struct sh_orphan zones[SH_REPLICATION_KEPT_MAX];
+    unsigned count, at;
+    shoal_nid asked; /* owner */
+    struct sh_request request;
+    struct sh_zone_op op;
+};
+
 struct sh_keeper {
     struct sh_keeper_config config;
     struct sh_keeper_gone
@@ -88,6 +120,8 @@ struct sh_keeper {
     bool has_failed;    /* the log is out of service, and streams are lost */
     /* When the kernel was last asked for the disk's bytes, and what it said. */
     uint64_t space_ns, disk_bytes, disk_free;
+    uint64_t owned; /* rises with each OPEN and CLOSE that is taken */
+    struct sh_orphans orphans;
     struct sh_keeper_status status;
 };
 
@@ -116,5 +150,15 @@ void sh_keeper_acks_drop(struct sh_keeper *keeper, struct sh_keeper_owner *owner
 void sh_keeper_gone_tell(struct sh_keeper *keeper, const struct sh_keeper_gone *gone);
 unsigned sh_keeper_acks_step(struct sh_keeper *keeper, uint64_t now_ns);
 uint64_t sh_keeper_acks_due_ns(const struct sh_keeper *keeper);
+
+/* --- Orphans (orphans.c) ----------------------------------------------------------------------- */
+
+unsigned sh_keeper_orphans_step(struct sh_keeper *keeper, uint64_t now_ns);
+uint64_t sh_keeper_orphans_due_ns(const struct sh_keeper *keeper);
+void sh_keeper_orphans_end(struct sh_keeper *keeper);
+/* Drops what there is of a zone, as if its owner, in that life, had sent CLOSE. EBUSY: that was begun, or is not possible now. Else as CLOSE. */
+SHOAL_NODISCARD enum shoal_err sh_keeper_close(struct sh_keeper *keeper,
+                                               const struct sh_replication_close *close,
+                                               shoal_nid owner);
 
 #endif

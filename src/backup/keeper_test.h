@@ -6,6 +6,7 @@
 #include "backup/keeper.h"
 #include "backup/replication.h"
 #include "base/log.h"
+#include "cluster/zones.h"
 #include "msg/memwire.h"
 
 #define RIG_NID 70
@@ -55,7 +56,17 @@ struct rig {
     bool is_stalled;          /* the log is not stepped */
     uint64_t credit;          /* of the keeper's configuration */
     uint64_t random;
-    unsigned not_ours; /* zones of which the log has told, and that are not the keeper's */
+    /* Records of zones, at the superpeers. */
+    struct rig_record {
+        bool is_there, is_silent; /* silent: no answer comes */
+        struct sh_zone zone;
+    } records[RIG_ZONES];
+    struct sh_zone_op *asked; /* for one; NULL: none is */
+    uint64_t asked_zone;
+    unsigned gets;
+    bool are_held;       /* the superpeers answer no question about records */
+    uint64_t orphans_ns; /* 0: orphans are not looked for */
+    unsigned not_ours;   /* zones of which the log has told, and that are not the keeper's */
 };
 
 static inline uint64_t rig_zone(unsigned zone)
@@ -157,6 +168,28 @@ static inline uint32_t rig_seconds(const struct rig *rig)
     return (uint32_t)(rig_now(rig) / (1000 * RIG_MS));
 }
 
+/* Answers the question about a record. */
+static inline void rig_record_answer(struct rig *rig)
+{
+    struct sh_zone_op *op = rig->asked;
+    const struct rig_record *record = &rig->records[rig->asked_zone - rig_zone(0)];
+    const struct sh_zone_answer answer = {.is_there = record->is_there, .zone = record->zone};
+    rig->asked = NULL;
+    if (record->is_silent)
+        op->done(op, SHOAL_ETIMEOUT, NULL);
+    else
+        op->done(op, record->is_there ? SHOAL_OK : SHOAL_ENONAME, &answer);
+}
+
+static inline void rig_record_get(void *arg, uint64_t zone, struct sh_zone_op *op)
+{
+    struct rig *rig = arg;
+    SH_ASSERT(!rig->asked && zone - rig_zone(0) < RIG_ZONES);
+    rig->asked = op;
+    rig->asked_zone = zone;
+    rig->gets++;
+}
+
 /* The backup's process begins. */
 static inline void rig_start(struct rig *rig)
 {
@@ -169,6 +202,8 @@ static inline void rig_start(struct rig *rig)
                                             .zones_max = RIG_ZONES - 1,
                                             .credit_bytes = RIG_CREDIT,
                                             .life_of = rig_life_of,
+                                            .record_get = rig->orphans_ns ? rig_record_get : NULL,
+                                            .orphans_ns = rig->orphans_ns,
                                             .wake = rig_wake,
                                             .arg = rig};
     err = sh_keeper_create(&config, &rig->keeper);
@@ -179,6 +214,9 @@ static inline void rig_start(struct rig *rig)
 static inline void rig_stop(struct rig *rig)
 {
     sh_replog_close(rig->log);
+    if (rig->asked)
+        rig->asked->done(rig->asked, SHOAL_ESTOPPED, NULL);
+    rig->asked = NULL;
     sh_keeper_destroy(rig->keeper);
     rig->log = NULL;
     rig->keeper = NULL;
@@ -255,6 +293,10 @@ static inline unsigned rig_round(struct rig *rig)
         done += sh_replog_step(rig->log, rig_now(rig), rig_seconds(rig));
     if (rig->keeper)
         done += sh_keeper_step(rig->keeper, rig_now(rig));
+    if (rig->asked && !rig->are_held) {
+        rig_record_answer(rig);
+        done++;
+    }
     for (unsigned i = 0; i < RIG_OWNERS; i++) {
         struct rig_owner *owner = &rig->owners[i];
         done += owner->end.transport.run(owner->end.msg);

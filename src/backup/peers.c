@@ -60,27 +60,57 @@ static bool is_asked(const struct sh_backup *backup, const struct sh_backup_peer
     return peer->is_up && peer->base.can_backup && peer->nid.v != backup->config.nid.v;
 }
 
-/* Writes that wait for a backup where there is none go on waiting, or are refused. */
-static void hope_look(struct sh_backup *backup)
+/* Whether a node could take a replica of that size, as far as is known: one that has not answered yet, or answers no more, may have room. */
+static bool may_have_room(const struct sh_backup *backup, const struct sh_backup_peer *peer,
+                          uint64_t bytes)
+{
+    const struct sh_candidate candidate = candidate_of(peer);
+    bool is_full = sh_placement_is_full(&candidate, bytes, backup->config.cluster.reserve_percent);
+    return is_asked(backup, peer) &&
+           (!peer->is_known || peer->is_silent || (peer->space.keeps && !is_full));
+}
+
+/* Whether other nodes may be there soon, of which nothing is known yet. */
+static bool are_others_expected(const struct sh_backup *backup)
 {
     const struct sh_backup_peers *peers = &backup->peers;
-    bool is_hopeful = peers->with_room || !peers->has_view || peers->are_coming ||
-                      backup->now_ns < peers->settled_ns;
-    if (atomic_exchange(&backup->is_hopeful, is_hopeful) && !is_hopeful)
-        sh_waits_room(backup);
+    return !peers->has_view || peers->are_coming || backup->now_ns < peers->settled_ns;
+}
+
+/* All zones are looked at when no node could take a replica of the usual size any more, nor is any expected; or when that ends. */
+static void hope_look(struct sh_backup *backup)
+{
+    struct sh_backup_peers *peers = &backup->peers;
+    bool is_hopeless = !peers->with_room && !are_others_expected(backup);
+    if (peers->is_hopeless == is_hopeless)
+        return;
+    peers->is_hopeless = is_hopeless;
+    sh_zones_tend(backup);
+}
+
+bool sh_zone_is_large(const struct sh_own_zone *zone)
+{
+    return sh_zone_log_bytes(zone) > replica_bytes(zone->backup);
+}
+
+bool sh_backup_is_hopeful(const struct sh_own_zone *zone)
+{
+    const struct sh_backup *backup = zone->backup;
+    const struct sh_backup_peers *peers = &backup->peers;
+    bool is_hopeful = zone->copy || are_others_expected(backup);
+    if (!sh_zone_is_large(zone))
+        return is_hopeful || peers->with_room;
+    uint64_t bytes = sh_zone_log_bytes(zone);
+    for (size_t i = 0; i < peers->count && !is_hopeful; i++)
+        is_hopeful = may_have_room(backup, &peers->all[i], bytes);
+    return is_hopeful;
 }
 
 /* Says anew whether a node could get a replica. Zones that want one more are looked at when it could, and could not before. */
 static void peer_look(struct sh_backup *backup, struct sh_backup_peer *peer)
 {
     struct sh_backup_peers *peers = &backup->peers;
-    const struct sh_candidate candidate = candidate_of(peer);
-    bool is_there = is_asked(backup, peer);
-    bool is_full = sh_placement_is_full(&candidate, replica_bytes(backup),
-                                        backup->config.cluster.reserve_percent);
-    /* A node that has not answered yet, or answers no more, may have room. */
-    bool has_room =
-        is_there && (!peer->is_known || peer->is_silent || (peer->space.keeps && !is_full));
+    bool has_room = may_have_room(backup, peer, replica_bytes(backup));
     bool may_get =
         has_room && peer->is_known && !peer->is_silent && backup->now_ns >= peer->not_before_ns;
     peers->with_room += (size_t)has_room - (size_t)peer->has_room;
@@ -108,9 +138,19 @@ void sh_backup_peer_ask(struct sh_backup *backup, struct sh_backup_peer *peer)
     backup->peers.due_ns = 0;
 }
 
+static bool is_backup_of(const struct sh_own_zone *zone, shoal_nid nid)
+{
+    bool is_one = false;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++)
+        is_one |= sh_sink_is_node(&zone->sinks[i]) && zone->sinks[i].nid.v == nid.v;
+    return is_one;
+}
+
 bool sh_backup_has_other(const struct sh_own_zone *zone)
 {
     struct sh_backup *backup = zone->backup;
+    const struct sh_backup_peers *peers = &backup->peers;
+    uint64_t bytes = sh_zone_log_bytes(zone);
     size_t own = 0;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         const struct sh_sink *sink = &zone->sinks[i];
@@ -118,7 +158,15 @@ bool sh_backup_has_other(const struct sh_own_zone *zone)
             sh_sink_is_node(sink) ? sh_backup_peer_find(backup, sink->nid) : NULL;
         own += peer && peer->may_get;
     }
-    return backup->peers.may_get > own;
+    if (peers->may_get <= own || !sh_zone_is_large(zone))
+        return peers->may_get > own;
+    /* Nodes are counted that have room for a replica of the usual size; fewer have room for this one. */
+    for (size_t i = 0; i < peers->count; i++) {
+        const struct sh_backup_peer *peer = &peers->all[i];
+        if (peer->may_get && may_have_room(backup, peer, bytes) && !is_backup_of(zone, peer->nid))
+            return true;
+    }
+    return false;
 }
 
 void sh_backup_peer_give_up(struct sh_backup *backup, shoal_nid nid)

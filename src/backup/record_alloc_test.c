@@ -121,8 +121,9 @@ static void settle(struct sh_write *write)
     bool is_over = false;
     if (!sh_write_wait(backup, write, on_done, &is_over))
         return;
-    for (unsigned i = 0; !is_over; i++) {
-        assert_true(i < STEPS_MAX);
+    unsigned steps = 0;
+    while (!is_over) {
+        assert_true(++steps < STEPS_MAX);
         step();
     }
 }

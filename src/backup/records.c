@@ -15,6 +15,8 @@
 #define AGAIN_NS UINT64_C(200000000)  /* before the superpeers are asked again */
 #define LOOK_NS UINT64_C(1000000000)  /* in which zones that want something are looked at again */
 #define FAILED_NS UINT64_C(100000000) /* the same, of one whose backups have all failed */
+/* The same, of one that is larger than the room that nodes have: they are asked no sooner (peers.c). */
+#define ROOM_NS UINT64_C(10000000000)
 #define ZONES_A_STEP 64u
 
 static shoal_nid own_nid(const struct sh_own_zone *zone)
@@ -46,6 +48,8 @@ static bool record_ask(struct sh_own_zone *zone, int kind, const struct sh_zone 
         sh_zones_new(cluster->zones, cluster->life, asked, &op->op);
     else if (kind == SH_RECORD_CHANGE)
         sh_zones_change(cluster->zones, cluster->life, asked, &op->op);
+    else if (kind == SH_RECORD_LOOK)
+        sh_zones_get(cluster->zones, asked->id, &op->op);
     else
         sh_zones_remove(cluster->zones, cluster->life, asked->id, asked->version, &op->op);
     return true;
@@ -112,6 +116,8 @@ static void record_set(struct sh_own_zone *zone, const struct sh_zone *record)
     sh_backup_first_changed(zone->backup, &zone->record, record);
     zone->record = *record;
     zone->record.flags &= (uint8_t)~SH_ZONE_OLD;
+    zone->is_old = false;
+    zone->compared = zone->backup->compare.round;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         struct sh_sink *sink = &zone->sinks[i];
         if (sink->state == SH_SINK_NONE)
@@ -149,6 +155,7 @@ static void number_set(struct sh_own_zone *zone, uint64_t last)
         number++;
     sinks_drop(zone);
     zone->number = number;
+    zone->backup->made_first = 0; /* the numbers in between may be another life's */
 }
 
 static void new_answered(struct sh_own_zone *zone, enum shoal_err err,
@@ -181,17 +188,34 @@ static bool is_own(const struct sh_own_zone *zone, const struct sh_zone_answer *
            answer->zone.life == zone->backup->config.cluster.life;
 }
 
+/* The superpeers have an old copy of the record. What it says of backups and incarnation may have been changed since: so this owner goes by what it
+ * knows, and changes the copy to that, by the copy's version. */
+static void old_found(struct sh_own_zone *zone, const struct sh_zone *record)
+{
+    SH_WARN("backup", "the superpeers have an old copy of a zone's record: it is changed",
+            SH_U64("zone", zone->number));
+    zone->backup->records_lost++;
+    zone->record.version = record->version;
+    zone->is_old = true;
+    zone->op_again_ns = 0;
+}
+
+/* Takes the answer to a question that was to change a record, or only to look at it. */
 static void change_answered(struct sh_own_zone *zone, enum shoal_err err,
                             const struct sh_zone_answer *answer)
 {
     struct sh_backup *backup = zone->backup;
     bool is_other = answer->is_there && !is_own(zone, answer);
     bool is_missing = err == SHOAL_ENONAME && !answer->is_there;
+    bool is_old = answer->is_there && answer->zone.flags & SH_ZONE_OLD;
     if (is_missing && answer->is_doubtful) {
         SH_WARN("backup", "the superpeers have lost a zone's record: it is registered again",
                 SH_U64("zone", zone->number));
+        backup->records_lost++;
         zone->is_missing = true;
         zone->op_again_ns = 0;
+    } else if (is_old && (!err || err == SHOAL_EDIFFERS)) {
+        old_found(zone, &answer->zone);
     } else if (is_missing) {
         /* Only owners remove records: another life has taken the zone over, and has removed it since. */
         sh_backup_fail(backup, SHOAL_EFENCED);
@@ -217,7 +241,10 @@ static void again_answered(struct sh_own_zone *zone, enum shoal_err err,
     if (answer->is_there && is_own(zone, answer)) {
         zone->is_missing = false;
         zone->op_again_ns = 0;
-        record_set(zone, &answer->zone);
+        if (answer->zone.flags & SH_ZONE_OLD)
+            old_found(zone, &answer->zone); /* an old copy has come meanwhile */
+        else
+            record_set(zone, &answer->zone);
     } else if (answer->is_there || err == SHOAL_ECANCELED) {
         sh_backup_fail(backup, SHOAL_EFENCED); /* as if the record had been changed, or removed */
     } else {
@@ -226,6 +253,21 @@ static void again_answered(struct sh_own_zone *zone, enum shoal_err err,
             SH_WARN("backup", "the superpeers do not register a zone again",
                     SH_U64("zone", zone->number), SH_ERR(err));
     }
+}
+
+/* Takes the record of a zone that the last list did not have as it is here. Nothing was to be changed, so an answer that is lost leaves no doubt:
+ * the next list says whether there is still a question. */
+static void look_answered(struct sh_own_zone *zone, enum shoal_err err,
+                          const struct sh_zone_answer *answer)
+{
+    const struct sh_zone *record = &zone->record;
+    bool is_same = answer && answer->is_there && answer->zone.version == record->version &&
+                   answer->zone.incarnation == record->incarnation &&
+                   sh_zone_is_same(&answer->zone, record) && !(answer->zone.flags & SH_ZONE_OLD);
+    zone->compared = zone->backup->compare.round;
+    zone->op_again_ns = 0;
+    if (answer && !is_same)
+        change_answered(zone, err, answer);
 }
 
 static void on_answer(struct sh_zone_op *op, enum shoal_err err,
@@ -239,6 +281,11 @@ static void on_answer(struct sh_zone_op *op, enum shoal_err err,
     zone->op_again_ns = backup->now_ns + AGAIN_NS;
     if (err == SHOAL_ESTOPPED)
         return;
+    if (asked->kind == SH_RECORD_LOOK) {
+        look_answered(zone, err, answer);
+        sh_zones_tend(backup);
+        return;
+    }
     zone->is_doubtful = !answer;
     if (err == SHOAL_EFENCED) {
         /* The superpeers do not see this life as up: it serves nobody then, and nothing is acknowledged. It may return, or
@@ -336,7 +383,13 @@ static void surplus_out(struct sh_own_zone *zone, struct sh_zone *wish)
     }
 }
 
-/* The first and last of the zone's chunks that this node has created. */
+/* Whether the record is to say that the zone is concluded, and does not yet. */
+static bool is_to_conclude(const struct sh_own_zone *zone)
+{
+    return atomic_load(&zone->is_concluded) && !(zone->record.flags & SH_ZONE_CONCLUDED);
+}
+
+/* The first and last of the zone's chunks that this node has created, of a zone that claims nothing more. */
 static void bounds_set(struct sh_own_zone *zone, struct sh_zone *wish)
 {
     struct sh_zone_claim claim;
@@ -375,7 +428,8 @@ static struct sh_zone wish_of(struct sh_own_zone *zone)
                 wish.backups[wish.count++] = record->backups[i];
         }
     }
-    if (atomic_load(&zone->is_concluded) && !(record->flags & SH_ZONE_CONCLUDED)) {
+    /* Bounds are said once, so they wait for a chunk that was on its way there already. */
+    if (is_to_conclude(zone) && sh_zone_is_final(zone)) {
         wish.flags |= SH_ZONE_CONCLUDED;
         bounds_set(zone, &wish);
     }
@@ -432,8 +486,10 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
     if (zone->copy)
         return UINT64_MAX;
     /* Zones are looked at when a copy ends, and when there is another node: until then this one, of which there may be very many, costs nothing. */
-    if (!sh_copy_is_free(zone->backup) || (well && !sh_backup_has_other(zone)))
+    if (!sh_copy_is_free(zone->backup))
         return UINT64_MAX;
+    if (well && !sh_backup_has_other(zone))
+        return sh_zone_is_large(zone) ? now_ns + ROOM_NS : UINT64_MAX;
     struct sh_sink *sink = NULL;
     if (well < zone->record.wanted && sh_backup_choose(zone, well + 1, now_ns, chosen)) {
         /* Of the node's old replica, which goes when the new one begins, only the record says something now. */
@@ -514,12 +570,17 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
     }
     if (zone->is_missing)
         return least(due_ns, again_ask(zone, now_ns));
+    if (zone->compared < zone->backup->compare.done && !zone->is_doubtful && !zone->is_old) {
+        if (!record_ask(zone, SH_RECORD_LOOK, record))
+            due_ns = least(due_ns, now_ns + FAILED_NS);
+        return due_ns;
+    }
     if (!zone->is_doubtful) {
         strangers_drop(zone);
         surplus_drop(zone);
     }
     const struct sh_zone wish = wish_of(zone);
-    if (zone->is_doubtful || !sh_zone_is_same(&wish, record)) {
+    if (zone->is_doubtful || zone->is_old || !sh_zone_is_same(&wish, record)) {
         if (!record_ask(zone, SH_RECORD_CHANGE, &wish))
             due_ns = least(due_ns, now_ns + FAILED_NS);
         return due_ns;
@@ -528,6 +589,11 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
         const struct sh_zone as_it_is = *record; /* it names the backup already */
         record_set(zone, &as_it_is);
     }
+    if (is_to_conclude(zone))
+        due_ns = least(due_ns, now_ns + LOOK_NS);
+    /* A backup that has all of the copy, and not yet all that was acknowledged meanwhile, is to be recorded when it has. */
+    if (zone->copy && zone->copy->phase == SH_COPY_JOINS)
+        due_ns = least(due_ns, now_ns + FAILED_NS);
     return nodes_well(zone) < record->wanted ? least(due_ns, add_one(zone, now_ns)) : due_ns;
 }
 
@@ -570,6 +636,8 @@ static unsigned make_step(struct sh_backup *backup, uint64_t now_ns)
         return 0;
     }
     sh_zone_enter(zone);
+    if (!backup->made_first)
+        backup->made_first = zone->number;
     /* Now and then it looks whether any are empty: who empties the open zone does not say so. */
     atomic_store(&zones->has_empty, true);
     backup->making = NULL;

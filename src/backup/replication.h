@@ -41,7 +41,11 @@
  *   SPACE    request, anybody: nothing
  *
  *     answer u8 whether it keeps replicas; u64 disk; u64 disk_bytes, u64 disk_free_bytes: what is neither used nor promised; u32
- *            zones, u32 zones_max */
+ *            zones, u32 zones_max
+ *
+ *   KEPT     request, backup to owner, of replicas that get nothing: u64 zone, up to SH_REPLICATION_KEPT_MAX of them
+ *
+ *     answer u64 life of the owner; for each zone u8 (enum sh_replication_need). Whatever is not certain is NEEDED */
 #ifndef SH_BACKUP_REPLICATION_H
 #define SH_BACKUP_REPLICATION_H
 
@@ -55,6 +59,7 @@
 #define SH_REPLICATION_ACKS SH_MSG_TYPE(4, 3)
 #define SH_REPLICATION_CLOSE SH_MSG_TYPE(4, 4)
 #define SH_REPLICATION_SPACE SH_MSG_TYPE(4, 5)
+#define SH_REPLICATION_KEPT SH_MSG_TYPE(4, 6)
 
 /* Bytes of an APPEND, at most. */
 #define SH_REPLICATION_BYTES_MAX (64u << 10)
@@ -178,5 +183,14 @@ struct sh_replication_space {
 #define SH_REPLICATION_SPACE_BYTES 33
 void sh_replication_space_put(struct sh_writer *w, const struct sh_replication_space *space);
 bool sh_replication_space_get(struct sh_reader *r, struct sh_replication_space *space_out);
+
+#define SH_REPLICATION_KEPT_MAX 64 /* zones of a KEPT */
+/* An owner's word about a replica of a zone. */
+enum sh_replication_need {
+    SH_REPLICATION_NEEDED, /* or the owner can't tell */
+    SH_REPLICATION_ELSEWHERE, /* the zone is the owner's, and that node is none of its backups, nor on the way to be one */
+    SH_REPLICATION_DROPPED, /* this life of the owner has made the zone, and has dropped it */
+};
+#define SH_REPLICATION_NEEDS 3
 
 #endif

@@ -125,8 +125,13 @@ void sh_zone_bare_look(struct sh_own_zone *zone)
     bool is_bare = true;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++)
         is_bare &= !(zone->sinks[i].counts && sh_sink_serves(&zone->sinks[i]));
-    if (atomic_exchange(&zone->is_bare, is_bare) && !is_bare)
-        sh_waits_room(zone->backup); /* writes that waited for a backup */
+    /* Said first, both when the zone becomes bare and when that ends: a writer that sees is_bare then goes by what holds. */
+    bool is_hopeful = !is_bare || sh_backup_is_hopeful(zone);
+    bool was_hopeful = atomic_exchange(&zone->is_hopeful, is_hopeful);
+    bool was_bare = atomic_exchange(&zone->is_bare, is_bare);
+    /* Writes that waited for a backup go on, or are refused. */
+    if (was_bare && (!is_bare || was_hopeful != is_hopeful))
+        sh_waits_room(zone->backup);
 }
 
 void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)
@@ -429,7 +434,7 @@ void sh_sink_drop(struct sh_sink *sink)
     struct sh_own_zone *zone = sink->zone;
     bool is_node = sh_sink_is_node(sink);
     call_leave(sink);
-    /* Once; what does not come through is found by the backup, which is in no record. */
+    /* Once; a backup that does not hear of it asks whether its replica is needed (orphans.c). */
     if (is_node && zone->record.version && sink_ask(sink, SH_REPLICATION_CLOSE))
         call_leave(sink);
     sh_sink_forget(sink);
@@ -447,7 +452,7 @@ void sh_sinks_end(struct sh_backup *backup)
 
 /* --- What backups say -------------------------------------------------------------------------- */
 
-static struct sh_own_zone *zone_by_id(struct sh_backup *backup, uint64_t id)
+struct sh_own_zone *sh_zone_by_id(struct sh_backup *backup, uint64_t id)
 {
     uint64_t number = id & SH_LOCAL_IDS;
     if (id >> 48 != backup->config.nid.v)
@@ -481,7 +486,7 @@ static void sink_acked(struct sh_sink *sink, const struct sh_replication_ack *ac
 
 static void on_ack(struct sh_backup *backup, shoal_nid from, const struct sh_replication_ack *ack)
 {
-    struct sh_own_zone *zone = zone_by_id(backup, ack->zone);
+    struct sh_own_zone *zone = sh_zone_by_id(backup, ack->zone);
     struct sh_sink *sink = zone ? sh_sink_find(zone, from) : NULL;
     bool is_open = sink && (sink->state == SH_SINK_STREAMING || sink->state == SH_SINK_FULL);
     if (!is_open || sink->incarnation != ack->incarnation)

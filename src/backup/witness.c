@@ -70,7 +70,7 @@ static enum shoal_err zone_check(const struct sh_own_zone *zone, bool is_removal
     if (!atomic_load_explicit(&zone->is_bare, memory_order_relaxed) || !writer ||
         writer->own == SH_LEVEL_ASYNC)
         return SHOAL_OK;
-    return atomic_load(&zone->backup->is_hopeful) ? SHOAL_EAGAIN : SHOAL_ENOBACKUP;
+    return atomic_load(&zone->is_hopeful) ? SHOAL_EAGAIN : SHOAL_ENOBACKUP;
 }
 
 /* Returns what it was before. */
@@ -101,21 +101,11 @@ static enum shoal_err refused(enum shoal_err err)
     return err;
 }
 
-/* The large chunk that is on its way under that ID; NULL: none. */
-static struct sh_large *large_among(const struct sh_own_zones *zones, uint64_t chunk)
-{
-    sh_lock_assert_held(&zones->lock);
-    struct sh_large *large = zones->larges;
-    while (large && large->chunk != chunk)
-        large = large->next;
-    return large;
-}
-
 /* Whether a large image of the chunk is on its way. */
 static bool is_on_its_way(struct sh_own_zones *zones, uint64_t chunk)
 {
     sh_lock_take(&zones->lock);
-    bool is_so = large_among(zones, chunk) != NULL;
+    bool is_so = sh_zones_large(zones, chunk) != NULL;
     sh_lock_release(&zones->lock);
     return is_so;
 }
@@ -351,6 +341,12 @@ static enum shoal_err tell(struct sh_backup *backup, uint64_t chunk,
         err = backlog_admit(&place, sh_backlog_bytes(true, 0) + entry.completion_size);
     if (err)
         return refused(err);
+    /* The chunk is not held: from here on nobody takes it out of the zone ahead of the record, but it may have left before. */
+    sh_evacuation_mark(place.zone, chunk);
+    if (sh_zones_find(backup, chunk) != place.zone) {
+        sh_backlog_cancel(&place.zone->backlog, sh_backlog_bytes(true, 0) + entry.completion_size);
+        return SHOAL_EAGAIN;
+    }
     atomic_fetch_add(&place.zone->told, 1);
     uint64_t number = sh_backlog_record(&place.zone->backlog, NULL, &entry);
     sh_zone_told(place.zone, number);
@@ -376,21 +372,34 @@ enum shoal_err sh_backup_tell(struct sh_backup *backup, struct sh_write *write, 
 static struct sh_large *large_find(struct sh_backup *backup, uint64_t chunk)
 {
     sh_lock_take(&backup->zones.lock);
-    struct sh_large *large = large_among(&backup->zones, chunk);
+    struct sh_large *large = sh_zones_large(&backup->zones, chunk);
     sh_lock_release(&backup->zones.lock);
     SH_ASSERT(large);
     return large;
 }
 
-/* False: another image of the chunk is on its way, or has taken it to another zone since its place was found. A zone that the chunk has left before tells
- * it for a copy: the zone's removal of it, which the held backlog keeps out, comes later. */
+/* Whether a change that is told at once may just be taking a chunk out of the zone: of what moves away, more than the large ones, which are known. */
+static bool is_left_now(const struct sh_own_zones *zones, const struct sh_own_zone *zone)
+{
+    sh_lock_assert_held(&zones->lock);
+    unsigned large_moves = 0;
+    for (const struct sh_large *large = zones->larges; large; large = large->next)
+        large_moves += large->place.from == zone;
+    return zone->moves_away > large_moves;
+}
+
+/* False: another image of the chunk is on its way, or has taken it to another zone since its place was found, or may just be taking it there. From then on
+ * nobody takes it to another zone (move_begin). A zone that the chunk has left before tells it for a copy: the zone's removal of it, which the held backlog
+ * keeps out, comes later. */
 static bool large_enter(struct sh_backup *backup, struct sh_large *large)
 {
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *from = large->place.from ? large->place.from : large->place.zone;
     sh_lock_take(&zones->lock);
-    bool is_there = large->is_left || sh_zones_find(backup, large->chunk) == from;
-    bool is_alone = is_there && sh_zone_is(&large->place) && !large_among(zones, large->chunk);
+    /* Where this one moves, it is among what moves away. */
+    bool is_there = large->is_left || (sh_zones_find(backup, large->chunk) == from &&
+                                       (large->place.from || !is_left_now(zones, from)));
+    bool is_alone = is_there && sh_zone_is(&large->place) && !sh_zones_large(zones, large->chunk);
     if (is_alone) {
         large->next = zones->larges;
         zones->larges = large;

@@ -11,7 +11,6 @@
 #define SLACK(limit) ((limit) / 16)
 /* Ranges up to which chunks move between zones: the map then has room to spare. */
 #define MOVES_RANGES_MAX (MAP_NODES * 16u)
-#define LEFTOVERS_A_STEP 256u
 
 #define NUMBERS_BITS 24 /* of zones that a life may make before it comes to the next one's */
 _Static_assert((1u << NUMBERS_BITS) % SH_ZONES_MAX == 0, "places begin with a life's numbers");
@@ -70,8 +69,9 @@ static void zone_again(struct sh_own_zone *zone, uint64_t number)
     zone->number = number;
     zone->before = sh_backlog_next(&zone->backlog);
     zone->record = (struct sh_zone){0};
-    zone->is_removed = zone->is_missing = false;
-    zone->evacuate_ns = 0;
+    zone->is_removed = zone->is_missing = zone->is_old = false;
+    zone->evacuate_ns = zone->told_ns = zone->told_seen = 0;
+    atomic_store(&zone->told, 0);
     atomic_store(&zone->is_concluded, false);
     atomic_store(&zone->is_evacuated, false);
     sh_backlog_open(&zone->backlog);
@@ -364,6 +364,15 @@ bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_cla
     return is_there;
 }
 
+bool sh_zone_is_final(struct sh_own_zone *zone)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    sh_lock_take(&zones->lock);
+    bool is_final = atomic_load(&zone->is_concluded) && !zone->claims_promised;
+    sh_lock_release(&zones->lock);
+    return is_final;
+}
+
 enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot, uint8_t only)
 {
     struct sh_own_zones *zones = &zone->backup->zones;
@@ -384,20 +393,6 @@ enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot, uint8
     return err;
 }
 
-/* Room for one leftover more than those that were promised room. */
-static enum shoal_err leftovers_grow(struct sh_own_zones *zones)
-{
-    if (zones->leftovers_count + zones->leftovers_promised < zones->leftovers_room)
-        return SHOAL_OK;
-    size_t room = zones->leftovers_room ? 2 * zones->leftovers_room : 64;
-    struct sh_leftover *leftovers = realloc(zones->leftovers, room * sizeof *leftovers);
-    if (!leftovers)
-        return SHOAL_ENOMEM;
-    zones->leftovers = leftovers;
-    zones->leftovers_room = room;
-    return SHOAL_OK;
-}
-
 /* --- Gates ------------------------------------------------------------------------------------- */
 
 void sh_zone_told(struct sh_own_zone *zone, uint64_t number)
@@ -413,7 +408,7 @@ static bool is_settled(const struct sh_own_zone *from, uint64_t end)
     return atomic_load(&from->acked[SH_LEVEL_DURABLE]) >= end || is_full(from);
 }
 
-/* Whatever the gate waits for was recorded before the gate was: so no two zones wait for each other. */
+/* A gate waits only for entries that were recorded before it: so no two zones wait for each other. */
 static enum shoal_err gate_begin(struct sh_own_zone *from, struct sh_own_zone *to, bool *has_out)
 {
     struct sh_own_zones *zones = &from->backup->zones;
@@ -466,24 +461,32 @@ bool sh_zone_gate_look(struct sh_own_zone *zone)
 
 /* --- Moves ------------------------------------------------------------------------------------- */
 
+struct sh_large *sh_zones_large(const struct sh_own_zones *zones, uint64_t chunk)
+{
+    sh_lock_assert_held(&zones->lock);
+    struct sh_large *large = zones->larges;
+    while (large && large->chunk != chunk)
+        large = large->next;
+    return large;
+}
+
 /* A chunk of this zone has outgrown it, or the zone is evacuated: it moves to the open one with this change. is_durable: all that this zone has of it
- * is. */
-static enum shoal_err move_begin(struct sh_backup *backup, uint64_t after, bool is_new,
-                                 bool is_durable, struct sh_zone_place *place)
+ * is. EAGAIN also while a large image of it is on its way to this zone, where nobody would look for that image afterwards. */
+static enum shoal_err move_begin(struct sh_backup *backup, uint64_t chunk, uint64_t after,
+                                 bool is_new, bool is_durable, struct sh_zone_place *place)
 {
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *to;
     bool has_gate = false;
     sh_lock_take(&zones->lock);
-    /* Of one that is closed nothing moves away any more: it is about to be forgotten. */
-    bool is_closed = place->zone == zones->drop.zone && zones->drop.phase > SH_DROP_CLOSES;
     enum shoal_err err = SHOAL_EAGAIN;
-    if (sh_zone_is(place) && !is_closed)
+    /* Of one that is closed nothing moves away any more: it is about to be forgotten. */
+    if (sh_zone_is(place) && !sh_zone_is_closed(place->zone) && !sh_zones_large(zones, chunk))
         err = open_zone(backup, after, is_new, &to);
     if (!err && to != place->zone)
         err = sh_ranges_count(zones->map) < MOVES_RANGES_MAX ? claims_grow(to) : SHOAL_ELIMIT;
     if (!err && to != place->zone)
-        err = leftovers_grow(zones);
+        err = sh_leftovers_grow(zones);
     if (!err && to != place->zone && !is_durable)
         err = gate_begin(place->zone, to, &has_gate);
     if (!err && to != place->zone) {
@@ -525,7 +528,7 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
         return err;
     /* Where there is no room for it elsewhere, it stays. */
     if (after && sh_evacuation_moves(zone, chunk, before) &&
-        !move_begin(backup, after, after > before, true, place_out))
+        !move_begin(backup, chunk, after, after > before, true, place_out))
         return SHOAL_OK;
     if (after <= before && !(after && is_full(zone)))
         return SHOAL_OK;
@@ -536,7 +539,7 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
     /* A chunk that is all of its zone stays there, whatever its size: the zone's log grows with it. */
     if (!is_full(zone) && (live - before + after <= limit || live <= before))
         return SHOAL_OK;
-    return move_begin(backup, after, true, false, place_out);
+    return move_begin(backup, chunk, after, true, false, place_out);
 }
 
 void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place)
@@ -568,31 +571,6 @@ static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
     return claim_entry(slot, &place->zone->claims[slot], room);
 }
 
-/* A zone has an image of a chunk that is not its any more. Room was made. */
-static void leftover_add(struct sh_own_zones *zones, const struct sh_leftover *leftover)
-{
-    sh_lock_assert_held(&zones->lock);
-    zones->leftovers[zones->leftovers_count++] = *leftover;
-    leftover->zone->left_here++;
-    if (leftover->moved_to)
-        leftover->moved_to->left_behind++;
-    else if (!leftover->removal)
-        /* release: sh_zones_made, of who makes the chunk again */
-        atomic_fetch_add_explicit(&zones->at_once, 1, memory_order_release);
-}
-
-static void leftover_remove(struct sh_own_zones *zones, size_t i)
-{
-    sh_lock_assert_held(&zones->lock);
-    const struct sh_leftover *leftover = &zones->leftovers[i];
-    leftover->zone->left_here--;
-    if (leftover->moved_to)
-        leftover->moved_to->left_behind--;
-    else if (!leftover->removal)
-        atomic_fetch_sub_explicit(&zones->at_once, 1, memory_order_relaxed);
-    zones->leftovers[i] = zones->leftovers[--zones->leftovers_count];
-}
-
 uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh_zone_place *place,
                        bool is_new, const struct sh_backlog_entry *entry)
 {
@@ -602,8 +580,7 @@ uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh
     struct sh_backlog_entry claim = moved(backup, chunk, place, room);
     claim.with_next = true;
     uint64_t number = sh_backlog_record(&place->zone->backlog, &claim, entry);
-    if (!is_new)
-        leftover_add(zones, &(struct sh_leftover){place->from, chunk, place->zone, number, 0});
+    sh_leftover_begin(zones, chunk, place, is_new, number);
     sh_lock_release(&zones->lock);
     return number;
 }
@@ -617,156 +594,7 @@ uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *la
     claim.completion_size = large->with_claim.completion_size;
     memcpy(claim.completion, large->with_claim.completion, claim.completion_size);
     uint64_t number = sh_backlog_hold_end(&large->place.zone->backlog, &large->last, &claim);
-    if (!large->is_new)
-        leftover_add(zones, &(struct sh_leftover){large->place.from, large->chunk,
-                                                  large->place.zone, number, 0});
+    sh_leftover_begin(zones, large->chunk, &large->place, large->is_new, number);
     sh_lock_release(&zones->lock);
     return number;
-}
-
-/* --- Leftovers --------------------------------------------------------------------------------- */
-
-static bool is_durable(struct sh_own_zone *zone, uint64_t number)
-{
-    return atomic_load(&zone->acked[SH_LEVEL_DURABLE]) > number;
-}
-
-/* Whether the zone goes, with all that it has. */
-static bool is_closed(const struct sh_own_zone *zone)
-{
-    const struct sh_zone_drop *drop = &zone->backup->zones.drop;
-    return zone == drop->zone && drop->phase > SH_DROP_CLOSES;
-}
-
-/* Records that a zone has a chunk no more; returns the number of that, 0: there is no room now. */
-static uint64_t leave(struct sh_own_zone *zone, uint64_t chunk)
-{
-    const struct sh_backlog_entry removal = {.local_id = chunk & SH_LOCAL_IDS,
-                                             .creator = (uint16_t)(chunk >> 48),
-                                             .kind = SH_BACKLOG_REMOVAL,
-                                             .pieces = 1};
-    if (sh_backlog_admit(&zone->backlog, SH_BACKLOG_HEAD_BYTES))
-        return 0;
-    uint64_t number = sh_backlog_record(&zone->backlog, NULL, &removal);
-    sh_zone_dirty(zone);
-    return number;
-}
-
-/* Goes on with it; returns whether it is none any more. */
-static bool leftover_step(struct sh_own_zones *zones, struct sh_leftover *leftover)
-{
-    if (leftover->removal)
-        return is_durable(leftover->zone, leftover->removal);
-    if (leftover->moved_to && !is_durable(leftover->moved_to, leftover->number))
-        return false;
-    if (is_closed(leftover->zone))
-        return true;
-    leftover->removal = leave(leftover->zone, leftover->chunk);
-    if (leftover->removal && !leftover->moved_to)
-        atomic_fetch_sub_explicit(&zones->at_once, 1, memory_order_relaxed);
-    return false;
-}
-
-bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk)
-{
-    struct sh_own_zones *zones = &zone->backup->zones;
-    bool has_left = false;
-    sh_lock_take(&zones->lock);
-    for (size_t i = 0; i < zones->leftovers_count && zone->left_here && !has_left; i++) {
-        const struct sh_leftover *leftover = &zones->leftovers[i];
-        has_left = leftover->zone == zone && leftover->chunk == chunk && leftover->moved_to &&
-                   !leftover->removal;
-    }
-    sh_lock_release(&zones->lock);
-    return has_left;
-}
-
-unsigned sh_zones_leftovers(struct sh_backup *backup)
-{
-    struct sh_own_zones *zones = &backup->zones;
-    unsigned done = 0;
-    sh_lock_take(&zones->lock);
-    for (size_t i = 0; i < zones->leftovers_count && done < LEFTOVERS_A_STEP;) {
-        struct sh_leftover *leftover = &zones->leftovers[i];
-        bool had_removal = leftover->removal != 0;
-        bool is_over = leftover_step(zones, leftover);
-        done += is_over || (leftover->removal != 0) != had_removal;
-        if (is_over)
-            leftover_remove(zones, i);
-        else
-            i++;
-    }
-    sh_lock_release(&zones->lock);
-    return done;
-}
-
-static bool claims(const struct sh_own_zone *zone, uint64_t chunk)
-{
-    size_t i = 0;
-    while (i < zone->claims_count &&
-           (chunk < zone->claims[i].first || chunk > zone->claims[i].last))
-        i++;
-    return i < zone->claims_count;
-}
-
-bool sh_zone_is_leaving(const struct sh_own_zone *zone)
-{
-    const struct sh_own_zones *zones = &zone->backup->zones;
-    bool is_leaving = zone->left_here || zone->left_behind;
-    for (size_t i = 0; !is_leaving && i < zones->leftovers_count; i++)
-        is_leaving = !zones->leftovers[i].moved_to && claims(zone, zones->leftovers[i].chunk);
-    return is_leaving;
-}
-
-/* The same with memory for it; where there is none, no zone may go any more. */
-static void leftover_note(struct sh_own_zones *zones, const struct sh_leftover *leftover)
-{
-    sh_lock_assert_held(&zones->lock);
-    if (leftovers_grow(zones)) {
-        SH_WARN("backup",
-                "out of memory: an image of a chunk that is not there stays in the log, and no "
-                "zone is dropped until the next start",
-                SH_U64("chunk", leftover->chunk));
-        zones->is_dropping_over = true;
-    } else {
-        leftover_add(zones, leftover);
-    }
-}
-
-void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk)
-{
-    struct sh_own_zones *zones = &backup->zones;
-    struct sh_leftover leftover = {.zone = zones->all[number % SH_ZONES_MAX], .chunk = chunk};
-    sh_lock_take(&zones->lock);
-    /* At once, before anything else of the zone: the chunk may move there later. */
-    leftover.removal = leave(leftover.zone, chunk);
-    leftover_note(zones, &leftover);
-    sh_lock_release(&zones->lock);
-}
-
-void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk)
-{
-    struct sh_own_zones *zones = &backup->zones;
-    sh_lock_take(&zones->lock);
-    if (sh_zone_is(place) && !is_closed(place->zone))
-        leftover_note(zones, &(struct sh_leftover){.zone = place->zone, .chunk = chunk});
-    sh_lock_release(&zones->lock);
-}
-
-void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uint64_t chunk)
-{
-    struct sh_own_zones *zones = &backup->zones;
-    /* acquire: leftover_add */
-    if (!atomic_load_explicit(&zones->at_once, memory_order_acquire))
-        return;
-    sh_lock_take(&zones->lock);
-    for (size_t i = 0; i < zones->leftovers_count; i++) {
-        const struct sh_leftover *leftover = &zones->leftovers[i];
-        if (leftover->chunk == chunk && leftover->zone == zone && !leftover->moved_to &&
-            !leftover->removal) {
-            leftover_remove(zones, i);
-            break;
-        }
-    }
-    sh_lock_release(&zones->lock);
 }

@@ -201,7 +201,7 @@ static void add_numbered(shoal_cid cid, uint64_t number)
     assert_int_equal(sh_backup_rewrite(backup, &write, &rewrite), SHOAL_OK);
 }
 
-/* What a chunk is in the zone that it moves to, no backup gets before the records of requests in its former zone are durable; nor what is behind
+/* No backup gets a chunk's image in the zone that it moves to before the records of requests in its former zone are durable; nor what is behind
  * that, but what was before it. */
 static void test_moves_behind_records(void **state)
 {
@@ -263,7 +263,8 @@ static void test_moves_without_a_gate(void **state)
     atomic_store(&zones[0]->is_full, false);
 }
 
-/* A reused ID for which its zone has no room goes to the open one; its old zone has nothing of it to be removed. */
+/* A reused ID for which its zone has no room goes to the open one; its old zone has nothing of it to be removed. But while the first removal there is not
+ * durable, the open one may not go: the chunk that was there before would be back. */
 static void test_reused_elsewhere(void **state)
 {
     (void)state;
@@ -278,6 +279,10 @@ static void test_reused_elsewhere(void **state)
     assert_end(0);
     sh_zone_acked(zones[1], SH_LEVEL_DURABLE, 100);
     assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_true(sh_zone_is_leaving(zones[1]));
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, sh_backlog_next(&zones[0]->backlog));
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_false(sh_zone_is_leaving(zones[0]) || sh_zone_is_leaving(zones[1]));
 }
 
 /* While there is no next zone a full one refuses; when there can be none, it says so. */
@@ -590,6 +595,46 @@ static void test_large_that_left_waits(void **state)
     assert_int_equal(sh_zones_leftovers(backup), 1);
 }
 
+/* While a large image of a chunk is on its way to its zone, the chunk is not evacuated from there: the image would be in a zone that has it no more. */
+static void test_large_is_not_evacuated(void **state)
+{
+    (void)state;
+    shoal_cid small = make(100);
+    struct sh_evacuation *evacuation = &backup->zones.evacuation;
+    const struct sh_store_rewrite grows = {.kind = SH_STORE_RESIZE, .cid = small, .size = 300000};
+    backup->zones.open = zones[1];
+    backup->zones.spare = NULL;
+    read_all(0);
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, sh_backlog_next(&zones[0]->backlog));
+    struct sh_store_rewriting *grow = rewriting_of(&grows);
+    while (!zones[0]->backlog.is_held || !zones[0]->backlog.has_pieces)
+        assert_false(sh_store_rewriting_step(grow));
+    atomic_store(&evacuation->zone, zones[0]);
+    assert_true(sh_evacuation_moves(zones[0], small.v, 100));
+    sh_backup_evacuator_set(true);
+    assert_int_equal(sh_store_retell(store, small), SHOAL_ENOTOWNER);
+    sh_backup_evacuator_set(false);
+    assert_ptr_equal(sh_zones_find(backup, small.v), zones[0]);
+    while (!sh_store_rewriting_step(grow))
+        continue;
+    assert_int_equal(sh_store_rewriting_end(grow), SHOAL_OK);
+    assert_ptr_equal(sh_zones_find(backup, small.v), zones[0]);
+    assert_int_equal(zones[0]->moves_away, 0);
+    /* Nor does such an image begin while the chunk may just be on its way elsewhere. */
+    atomic_store(&evacuation->zone, NULL);
+    read_all(0);
+    zones[0]->moves_away = 1;
+    const struct sh_store_rewrite shrinks = {.kind = SH_STORE_RESIZE, .cid = small, .size = 280000};
+    struct sh_store_rewriting *shrink = rewriting_of(&shrinks);
+    for (unsigned step = 0; step < 100; step++)
+        assert_false(sh_store_rewriting_step(shrink));
+    assert_false(zones[0]->backlog.is_held);
+    zones[0]->moves_away = 0;
+    while (!sh_store_rewriting_step(shrink))
+        continue;
+    assert_int_equal(sh_store_rewriting_end(shrink), SHOAL_OK);
+}
+
 /* A life's numbers begin where no other one's do; zones of earlier ones, if there are any, are found as well. */
 static void test_numbers(void **state)
 {
@@ -636,6 +681,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_large_given_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_moves_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_that_left_waits, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_large_is_not_evacuated, setup, teardown),
         cmocka_unit_test_setup_teardown(test_numbers, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,7 +36,7 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         sh_directory_suspect(state->store->directory, request->to);
     bool is_lost = err == SHOAL_ECONNLOST;
     state->was_lost |= is_lost;
-    if (is_lost && sh_call_is_lock(state->ask.kind))
+    if (sh_call_is_lock(state->ask.kind) && err != SHOAL_ETIMEOUT && err != SHOAL_EFAILED)
         state->failed_ns = 0; /* there was a node meanwhile */
     if (err == SHOAL_OK || is_drained(state, err, payload) ||
         (!is_lost && !sh_call_may_retry(state->ask.kind, err))) {

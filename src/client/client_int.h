@@ -38,7 +38,7 @@ struct sh_retry_queue {
 struct sh_durable_sizes {
     uint32_t slot_bytes, primary_blocks;
     uint64_t zone_bytes;
-    uint64_t log_bytes_max;
+    uint64_t log_bytes_max, scrub_bytes;
     uint64_t names_segment_bytes, names_bytes_kept;
 };
 

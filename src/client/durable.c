@@ -14,6 +14,7 @@
 
 #define LOG_CLUSTER UINT64_C(0x65626d6564646564) /* of no cluster: of a store in a process */
 #define CALLS_PAUSE_NS UINT64_C(1000000)
+#define REPAIRS_NS UINT64_C(10000000000) /* for which a close waits */
 
 struct sh_durable {
     struct sh_disk *disk;     /* of the folder */
@@ -102,6 +103,9 @@ static enum shoal_err log_open(struct shoal *store, uint64_t store_bytes_max)
                                      .random = store->env.random,
                                      .handed = sh_backup_handed,
                                      .durable = sh_backup_durable,
+                                     .damaged = sh_backup_damaged,
+                                     .scrub_bytes = sizes->scrub_bytes ? sizes->scrub_bytes
+                                                                       : SH_HOME_SCRUB_BYTES,
                                      .completions = sh_backup_completions(store->backup),
                                      .arg = store->backup,
                                      .cluster = LOG_CLUSTER,
@@ -337,6 +341,18 @@ static void calls_await(struct shoal *store)
     }
 }
 
+/* The store writes chunks whose zone is damaged in the log once more, while it has them: an open would refuse the log. */
+static void repairs_await(struct shoal *store)
+{
+    uint64_t end_ns = sh_now(&store->env.clock) + REPAIRS_NS;
+    while (sh_backup_is_damaged(store->backup) && sh_now(&store->env.clock) < end_ns) {
+        struct sh_waiter pause = {0};
+        (void)sh_crew_wait(store->crew, 0, &pause, sh_now(&store->env.clock) + CALLS_PAUSE_NS);
+    }
+    if (sh_backup_is_damaged(store->backup))
+        SH_ERROR("client", "a damaged zone of the log is not repaired: see `shoal log verify`");
+}
+
 void sh_durable_sync(struct shoal *store)
 {
     if (!store->durable || !store->crew)
@@ -344,6 +360,7 @@ void sh_durable_sync(struct shoal *store)
     calls_await(store);
     struct sh_write write;
     struct sh_metadata_result none;
+    repairs_await(store);
     sh_write_begin(&write, SH_LEVEL_DURABLE);
     sh_backup_write_all(store->backup, &write);
     enum shoal_err err = sh_embedded_settle(store, &write);

@@ -11,6 +11,7 @@
 #include "base/folder_test.h"
 #include "base/random_test.h"
 #include "client/client_int.h"
+#include "log/slot.h"
 
 #define AT_ONCE 256u
 
@@ -205,6 +206,108 @@ static void test_removed_by_others(void **state)
     shoal_close(store);
 }
 
+#define DAMAGE_SLOT (256u << 10)
+#define DAMAGE_CHUNKS 2000u
+
+static shoal *damage_open(void)
+{
+    const struct shoal_options options = {
+        .data_dir = folder, .store_bytes_max = 32 << 20, .small_pages = true};
+    const struct sh_durable_sizes sizes = {.slot_bytes = DAMAGE_SLOT,
+                                           .primary_blocks = 256,
+                                           .zone_bytes = 1 << 20,
+                                           .scrub_bytes = 1 << 30};
+    shoal *store;
+    enum shoal_err err = sh_embedded_open(&options, &sizes, &store);
+    if (err)
+        fail_msg("%s: %s", shoal_err_name(err), shoal_error_detail());
+    return store;
+}
+
+/* Opens the log's file beside the store. */
+static FILE *damage_file(void)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/replicas.log", folder);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    return file;
+}
+
+static bool damage_read(FILE *file, long at, uint8_t *into, size_t size)
+{
+    return !fseek(file, at, SEEK_SET) && fread(into, size, 1, file) == 1;
+}
+
+/* Flips a bit of a segment of entries, some way into them; tells where its head is. */
+static long damage(void)
+{
+    FILE *file = damage_file();
+    uint8_t head[64], bytes[100];
+    long at = 4096 + 256 * 4096, entry;
+    for (;; at += DAMAGE_SLOT) {
+        entry = at + 4096 + 9000;
+        assert_true(damage_read(file, at, head, sizeof head));
+        if (head[34] == SH_SLOT_ENTRIES && damage_read(file, entry, bytes, sizeof bytes) &&
+            (bytes[10] || bytes[99]))
+            break;
+    }
+    bytes[0] ^= 4;
+    assert_true(!fseek(file, entry, SEEK_SET) && fputc(bytes[0], file) != EOF);
+    assert_int_equal(fclose(file), 0);
+    return at;
+}
+
+/* The head of a segment says whose it is, and in which use. */
+static void damage_head(long at, uint8_t head_out[64])
+{
+    FILE *file = damage_file();
+    assert_true(damage_read(file, at, head_out, 64));
+    assert_int_equal(fclose(file), 0);
+}
+
+static void damage_check(shoal *store, const shoal_cid *cids)
+{
+    uint8_t bytes[1000];
+    uint32_t size;
+    for (unsigned i = 0; i < DAMAGE_CHUNKS; i++) {
+        enum shoal_err err = shoal_get(store, cids[i], bytes, sizeof bytes, &size);
+        assert_int_equal(err, i % 7 ? SHOAL_OK : SHOAL_ENOCHUNK);
+        assert_true(err || (size == sizeof bytes && bytes[0] == (uint8_t)i && bytes[999] == 9));
+    }
+}
+
+/* A store finds bytes that go bad in its log while it is open, and writes their chunks once more; it is as if nothing had been. */
+static void test_repaired(void **state)
+{
+    (void)state;
+    static shoal_cid cids[DAMAGE_CHUNKS];
+    uint8_t bytes[1000] = {[999] = 9}, before[64], after[64];
+    shoal *store = damage_open();
+    assert_int_equal(shoal_create_many(store, SHOAL_NID_NONE, 1000, DAMAGE_CHUNKS, cids), SHOAL_OK);
+    for (unsigned i = 0; i < DAMAGE_CHUNKS; i++) {
+        memset(bytes, (int)i, 999);
+        assert_int_equal(shoal_put(store, cids[i], bytes, sizeof bytes), SHOAL_OK);
+    }
+    for (unsigned i = 0; i < DAMAGE_CHUNKS; i += 7)
+        assert_int_equal(shoal_remove(store, cids[i]), SHOAL_OK);
+    assert_int_equal(shoal_sync(store), SHOAL_OK);
+    long at = damage();
+    damage_head(at, before);
+    uint64_t end_ns = sh_now(&store->env.clock) + UINT64_C(60000000000);
+    do {
+        struct timespec pause = {.tv_nsec = 2000000};
+        (void)nanosleep(&pause, NULL);
+        damage_head(at, after);
+        assert_true(sh_now(&store->env.clock) < end_ns);
+    } while (!memcmp(before, after, sizeof before));
+    damage_check(store, cids);
+    shoal_close(store);
+    store = damage_open();
+    damage_check(store, cids);
+    shoal_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +317,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_churn, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_larger_than_a_zone, folder_make, folder_remove),
         cmocka_unit_test_setup_teardown(test_removed_by_others, folder_make, folder_remove),
+        cmocka_unit_test_setup_teardown(test_repaired, folder_make, folder_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

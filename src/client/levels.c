@@ -99,8 +99,8 @@ static enum shoal_err sync_cluster(shoal *store)
                             deadline - now, NULL, NULL, sh_client_detail())
                   : SHOAL_ETIMEOUT;
         is_any |= err == SHOAL_OK;
-        if (err == SHOAL_ENOBACKUP ||
-            err == SHOAL_ENOTYPE) { /* the latter: it is too old for logs */
+        /* ENOTYPE: it is too old for logs. EINVAL: it is an older node without one, which says so like that. */
+        if (err == SHOAL_ENOBACKUP || err == SHOAL_ENOTYPE || err == SHOAL_EINVAL) {
             unlogged = nodes[i].nid;
             err = SHOAL_OK;
         }

@@ -75,6 +75,8 @@ static const char *err_name(uint64_t err)
     return err ? shoal_err_name((enum shoal_err)err) : NULL;
 }
 
+#define STATE_TEXT_MAX 16
+
 /* --- shoal log info ---------------------------------------------------------------------------- */
 
 struct info {
@@ -212,11 +214,12 @@ static void metrics_print(const struct info *info, const struct sh_log_table *ta
     writes_print(out, table);
     fprintf(out,
             "Own zones: %" PRIu64 " with %s; %" PRIu64 " have too few backups, %" PRIu64
-            " none; %" PRIu64 " copies are under way.\n",
+            " none; %" PRIu64 " copies are under way, %" PRIu64 " are done, %s copied.\n",
             sh_log_table_value(table, 0, "own_zones"), size_of(table, "own_live_bytes", a),
             sh_log_table_value(table, 0, "own_zones_under_replicated"),
             sh_log_table_value(table, 0, "own_zones_bare"),
-            sh_log_table_value(table, 0, "own_copies"));
+            sh_log_table_value(table, 0, "own_copies"),
+            sh_log_table_value(table, 0, "own_copies_done"), size_of(table, "own_copied_bytes", b));
     uint64_t full = sh_log_table_value(table, 0, "own_zones_full");
     if (full)
         fprintf(out,
@@ -236,6 +239,16 @@ static void metrics_print(const struct info *info, const struct sh_log_table *ta
             sh_log_table_value(table, 0, "kept_zones"),
             sh_log_table_value(table, 0, "kept_zones_open"),
             sh_log_table_value(table, 0, "kept_entries"), size_of(table, "kept_bytes", a));
+    uint64_t orphans = sh_log_table_value(table, 0, "kept_orphans_dropped");
+    if (orphans)
+        fprintf(out, "%" PRIu64 " replicas were dropped since the start, as nobody needed them.\n",
+                orphans);
+    uint64_t lost = sh_log_table_value(table, 0, "own_records_lost");
+    if (lost)
+        fprintf(out,
+                "%" PRIu64 " records of own zones were missing or old at the superpeers since the "
+                "start: they were registered again.\n",
+                lost);
 }
 
 static void show_metrics(void *arg, const struct sh_log_table *table, uint32_t row)
@@ -281,16 +294,29 @@ static void own_json(struct info *info, const struct sh_log_table *table, uint32
     sh_json_append(info->backups, backup);
 }
 
+/* The state of a backup; of one that the zone is copied to, how much of that it has been told. */
+static const char *own_state_format(const struct sh_log_table *table, uint32_t row,
+                                    char text_out[STATE_TEXT_MAX])
+{
+    uint64_t copied = sh_log_table_value(table, row, "copied_bytes");
+    uint64_t live = sh_log_table_value(table, row, "live_bytes");
+    if (sh_log_table_value(table, row, "stalled"))
+        return "stalled";
+    if (!sh_log_table_value(table, row, "added"))
+        return sh_log_sink_name(sh_log_table_value(table, row, "state"));
+    snprintf(text_out, STATE_TEXT_MAX, "copied %.0f%%",
+             copied < live ? 100 * share(copied, live) : 100);
+    return text_out;
+}
+
 static void own_print(struct info *info, const struct sh_log_table *table, uint32_t row)
 {
     char text[SH_ZONE_TEXT_MAX], live[SH_SIZE_TEXT_MAX], pending[SH_SIZE_TEXT_MAX];
+    char state[STATE_TEXT_MAX];
     FILE *out = info->cmd->out;
     if (info->rows++ == 0)
         fprintf(out, "\n%-14s %11s %10s %12s %12s %12s %7s %-10s %10s\n", "OWN ZONE", "INCARNATION",
                 "LIVE", "NEXT", "REPLICATED", "DURABLE", "BACKUP", "STATE", "PENDING");
-    const char *state = sh_log_table_value(table, row, "stalled")
-                            ? "stalled"
-                            : sh_log_sink_name(sh_log_table_value(table, row, "state"));
     fprintf(out,
             "%-14s %11" PRIu64 " %10s %12" PRIu64 " %12" PRIu64 " %12" PRIu64 " %7" PRIu64
             " %-10s %10s\n",
@@ -300,7 +326,8 @@ static void own_print(struct info *info, const struct sh_log_table *table, uint3
             sh_log_table_value(table, row, "next"),
             sh_log_table_value(table, row, "acked_replicated"),
             sh_log_table_value(table, row, "acked_durable"), sh_log_table_value(table, row, "node"),
-            state, sh_size_format(sh_log_table_value(table, row, "pending_bytes"), pending));
+            own_state_format(table, row, state),
+            sh_size_format(sh_log_table_value(table, row, "pending_bytes"), pending));
 }
 
 static void show_own(void *arg, const struct sh_log_table *table, uint32_t row)

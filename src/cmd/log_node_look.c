@@ -76,8 +76,7 @@ static void show_place(void *arg, const struct sh_log_table *table, uint32_t row
     bool is_known = harm < sizeof harms / sizeof harms[0];
     scrub->told++;
     scrub->harmed += !is_half && !is_gone;
-    /* Of the node's own zones nobody else has a replica. */
-    scrub->waiting += !is_half && !is_gone && id && id >> 48 != scrub->nid.v;
+    scrub->waiting += !is_half && !is_gone && id;
     if (!scrub->is_shown)
         return;
     (void)sh_zone_format(id, zone);
@@ -89,7 +88,9 @@ static void show_place(void *arg, const struct sh_log_table *table, uint32_t row
     fprintf(scrub->cmd->out, "slot %" PRIu64 ", offset %" PRIu64 ", zone %s: %s%s\n",
             sh_log_table_value(table, row, "slot"), sh_log_table_value(table, row, "offset"),
             id ? zone : "not known", is_known ? harms[harm].text : "damaged",
-            is_gone ? "; the segment is free, as the zone has another replica" : "");
+            !is_gone                   ? ""
+            : id >> 48 == scrub->nid.v ? "; the segment is free, as the chunks are in others"
+                                       : "; the segment is free, as the zone has another replica");
 }
 
 /* Reads the places; they are shown or only counted. An exit status. */
@@ -137,7 +138,7 @@ static int replaced_wait(struct scrub *scrub)
 {
     uint64_t end_ms = sh_process_now_ms() + REPLACED_MS;
     struct sh_progress progress;
-    sh_store_watch(&progress, "waiting for other replicas");
+    sh_store_watch(&progress, "waiting for repairs");
     int status = places_read(scrub, false);
     while (
         status == SH_EXIT_OK && scrub->waiting && sh_process_now_ms() < end_ms &&
@@ -169,7 +170,10 @@ static void scrub_print(const struct scrub *scrub)
                 scrub->slots_passed_over);
     fputs(".\n", out);
     if (scrub->waiting)
-        fputs("The owners of these zones were told, and have other replicas made.\n", out);
+        fputs(
+            "The owners of these zones were told, and have other replicas made; the chunks of the "
+            "node's own zones are written once more.\n",
+            out);
     else if (scrub->harmed)
         fputs("What is damaged is not replaced: stop the node, and see `shoal log verify` of its "
               "folder.\n",

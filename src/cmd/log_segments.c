@@ -101,7 +101,9 @@ static const struct {
 } harms_known[] = {
     [SH_INSPECT_TORN] = {"torn", "can't be read; it may not have been on the disk before a crash"},
     [SH_INSPECT_DAMAGED] = {"damaged", "fails its checksum, and had been on the disk"},
-    [SH_INSPECT_HEAD] = {"head", "the segment's head fails its checksum: a node takes it for free"},
+    [SH_INSPECT_HEAD] =
+        {"head",
+         "a copy of the segment's head fails its checksum; of both, a node does not use it"},
     [SH_INSPECT_UNREADABLE] = {"unreadable", "the disk reports an error"},
 };
 

@@ -283,7 +283,7 @@ static void it_has_one_user(void **state)
 
 #define LATE_NS 30000000
 
-/* What an operation that is under way leaves behind when its process is killed: an open descriptor, with the lock that goes with it. */
+/* An operation that is under way leaves this behind when its process is killed: an open descriptor, with the lock that goes with it. */
 static struct late {
     int file;
     _Atomic bool is_over;

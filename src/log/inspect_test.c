@@ -565,12 +565,6 @@ static void test_sector(void **state)
 }
 
 /* Operations that a test holds back: writes to slots. */
-static bool holds_slots(const struct cut *cut, const struct sh_disk_op *op)
-{
-    (void)cut;
-    return op->kind == SH_DISK_WRITE && op->offset >= slots_at();
-}
-
 /* Entries behind a gap are void, as a load finds. */
 static void test_gap(void **state)
 {

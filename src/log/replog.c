@@ -168,10 +168,12 @@ enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t 
     if (*zone_out)
         return SHOAL_OK;
     struct sh_replog_zone *zone = calloc(1, sizeof *zone);
-    if (!zone || sh_replog_batch_make(log)) {
+    bool has_spare = log->batches_spare > 0;
+    if (!zone || (!has_spare && sh_replog_batch_make(log))) {
         free(zone);
         return SHOAL_ENOMEM;
     }
+    log->batches_spare -= has_spare;
     struct sh_replog_zone **bucket = bucket_of(log, id);
     *zone = (struct sh_replog_zone){.log = log,
                                     .next = *bucket,
@@ -184,6 +186,18 @@ enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t 
     log->status.zones++;
     *zone_out = zone;
     return SHOAL_OK;
+}
+
+void sh_replog_zone_forget(struct sh_replog_zone *zone)
+{
+    struct sh_replog *log = zone->log;
+    struct sh_replog_zone **at = bucket_of(log, zone->id);
+    SH_ASSERT(zone->is_dropped && !zone->versions && !zone->slots.count);
+    while (*at != zone)
+        at = &(*at)->next;
+    *at = zone->next;
+    log->batches_spare++;
+    free(zone);
 }
 
 /* Else it was only found on the disk. */
@@ -260,12 +274,16 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     if (!err)
         err = sh_replog_zone_make(log, config->id, config->owner, config->incarnation, &zone);
     if (!err)
-        err = sh_replog_lives_add(&zone->lives, (uint16_t)(zone->epoch_seen + 1), config->first,
-                                  config->first);
-    if (!err)
         err = sh_versions_create(&versions, &zone->versions);
     if (err)
         return err;
+    err = sh_replog_lives_add(&zone->lives, (uint16_t)(zone->epoch_seen + 1), config->first,
+                              config->first);
+    if (err) {
+        sh_versions_destroy(zone->versions);
+        zone->versions = NULL;
+        return err;
+    }
     zone->config = *config;
     zone->rest_max = config->rest_max;
     zone->owner = config->owner;
@@ -303,7 +321,7 @@ enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone)
         return SHOAL_EIO;
     if (zone->is_dropping)
         return SHOAL_EBUSY;
-    if (zone->is_damaged)
+    if (zone->is_damaged && zone->slots_max >= zone->slots_sound + zone->slots_sound / 2)
         return SHOAL_ECORRUPT;
     enum shoal_err err = SHOAL_ENOSPC;
     for (uint32_t more = 1 + zone->slots_max / GROWS_BY; err == SHOAL_ENOSPC && more; more /= 2) {

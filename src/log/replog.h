@@ -83,7 +83,7 @@ struct sh_replog_config {
     uint32_t slots_kept;
     /* Bytes of slots that the scrub reads a second, in the background; 0: there is none. It keeps memory for a slot. */
     uint64_t scrub_bytes;
-    /* The scrub has found damage in that slot, at that offset of the file: the zone, which has ECORRUPT from now on when it is loaded, needs
+    /* The scrub, or the cleaner, has found damage in that slot, at that offset of the file: the zone, which has ECORRUPT from now on when it is loaded, needs
      * another replica. Called within sh_replog_step, once for a slot. zone NULL: it is not known. NULL: nothing is called. */
     void (*damaged)(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
     uint16_t
@@ -122,7 +122,7 @@ uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max);
 
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
  * with `first`, which of one that is loaded is what was told; EINVAL else. One that was dropped needs a higher incarnation than it
- * has had (EINVAL, while the log knows that: until it is closed), and may begin anywhere. bytes_max: what its log may take, rounded up to slots, and four more, which the log
+ * has had (EINVAL, while the log knows that: until four laps of the primary log have begun, or it is closed), and may begin anywhere. bytes_max: what its log may take, rounded up to slots, and four more, which the log
  * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being loaded, read or dropped. EFULL: a quarter of an eon's epochs was used by starts alone. ENOSPC: the log has
  * not so many, or the disk has no room for them beside reserve_bytes. EIO: the disk does not say. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
@@ -135,7 +135,8 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_fits(struct sh_replog *log, uint64
 /* Lets a zone that is written to have an eighth more slots than it may have, or as many as there are: for one that is full though all of it
  * is current (ENOSPC of sh_replog_append), as one is with a chunk that has outgrown bytes_max. The log keeps them for the zone
  * until it is dropped, or the log is closed. ENOSPC: the log has no slot left that another zone may not need, or the disk has
- * no room. ECORRUPT: the zone is damaged, so that it is not cleaned, and would take all that there is. EBUSY: it is being dropped. EIO. */
+ * no room. ECORRUPT: the zone is damaged, so that it is not cleaned, and has half as many slots more than when that was found: it would take all
+ * that there is. EBUSY: it is being dropped. EIO. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone);
 
 /* NULL: the log has nothing of it, and it was not added. */
@@ -352,7 +353,7 @@ struct sh_replog_scrub_state {
     uint64_t places;       /* that were found; the first SH_REPLOG_PLACES_MAX are kept */
 };
 
-/* Begins a scrub of the slots that are in use now, of that zone or of all: 0; at so many bytes a second, one at least. It goes before the background's,
+/* Begins a scrub of the slots that are in use now, of that zone or of all: 0; at so many bytes a second, one at least, and not less than the background's. It goes before that,
  * and ends one that was asked for before. What is damaged is told as for the background's, and kept. ENONAME: the log has nothing of the zone. EIO: out of
  * service. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_scrub_begin(struct sh_replog *log, uint64_t zone,
@@ -382,8 +383,9 @@ struct sh_replog_look_zone {
 struct sh_replog_look_slot {
     uint32_t slot;
     uint64_t zone;
-    uint8_t kind;          /* enum sh_log_slot_kind (slot.h) */
-    uint32_t filled_bytes; /* with its head; of one that is_found: all of it */
+    uint8_t kind; /* enum sh_log_slot_kind (slot.h) */
+    uint32_t
+        filled_bytes; /* with its head; of one that is_found, and was not read by a load: all of it */
     uint32_t since_seconds;
     uint16_t pending; /* batches that are not durable there yet */
     bool is_found;    /* it has entries from an earlier process */

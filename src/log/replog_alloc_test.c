@@ -139,7 +139,7 @@ static void test_with_completions(void **state)
     assert_int_equal(phase(true), 0);
 }
 
-/* What was cleaned last has had most slots; one that has had fewer needs no more than that, and a zone that is new nothing of its own. */
+/* The zone that was cleaned last has had most slots; one that has had fewer needs no more than that, and a zone that is new nothing of its own. */
 static void test_zone_that_is_new(void **state)
 {
     (void)state;

@@ -117,11 +117,6 @@ static enum shoal_err begin(struct sh_replog *log, struct sh_replog_zone *zone)
     return SHOAL_OK;
 }
 
-static void clean_later(struct sh_replog_zone *zone)
-{
-    zone->clean_again_ns = zone->log->now_ns + AGAIN_NS;
-}
-
 static unsigned begin_next(struct sh_replog *log)
 {
     struct sh_replog_zone *zone = sh_replog_select_zone(log);
@@ -129,7 +124,7 @@ static unsigned begin_next(struct sh_replog *log)
         return 0;
     if (!begin(log, zone))
         return 1;
-    clean_later(zone); /* there was no memory */
+    sh_replog_clean_put_off(zone, AGAIN_NS); /* there was no memory */
     return 0;
 }
 
@@ -179,21 +174,17 @@ static void slot_end(struct sh_replog_clean *clean)
     clean->reader.next++;
 }
 
-/* A slot of entries is over. Nothing of one that has been damaged is given away: another replica may have what it lacks. */
+/* A slot of entries is over. */
 static void entries_end(struct sh_replog_clean *clean)
 {
     const struct sh_replog_walk *walk = &clean->walk;
     uint32_t slot = clean->slots[clean->reader.next];
-    bool was_synced = !slot_of(clean)->is_found;
+    bool was_synced = !slot_of(clean)->is_found || slot_of(clean)->is_whole;
     slot_end(clean);
     if (!walk->is_damaged && !(was_synced && walk->broken != SIZE_MAX))
         return;
-    sh_replog_damage_note(clean->zone, slot, walk);
-    clean->zone->is_damaged = true;
-    clean->zone->log->status.damaged++;
-    clean->err = SHOAL_ECORRUPT;
-    SH_ERROR("log", "a replica is damaged, and will not be cleaned: the zone needs another one",
-             SH_U64("zone", clean->zone->id), SH_TEXT("file", clean->zone->log->config.name));
+    struct sh_replog *log = clean->zone->log;
+    sh_replog_damage_tell(log, clean->zone, slot, sh_replog_broken_at(log, slot, walk));
 }
 
 static void slot_begin(struct sh_replog_clean *clean, const uint8_t *slot)
@@ -574,13 +565,13 @@ static unsigned end(struct sh_replog *log, bool is_done)
     if (!is_done && clean->phase >= COPIES)
         zone->twice_order = log->slots.taken;
     if (!is_done)
-        clean_later(zone);
+        sh_replog_clean_put_off(zone, AGAIN_NS);
     else if (clean->gone_count > taken)
         zone->fruitless = 0;
     else if (!clean->is_of_eon)
         zone->fruitless += clean->count ? clean->count : 1;
     else if (!clean->gone_count)
-        clean_later(zone);
+        sh_replog_clean_put_off(zone, AGAIN_NS);
     sh_replog_clean_end(log);
     sh_replog_clean_if_full(zone);
     return 1;
@@ -648,6 +639,9 @@ unsigned sh_replog_clean_step(struct sh_replog *log)
         return 0;
     if (!clean->err)
         clean->err = clean->zone->is_dropping ? SHOAL_EBUSY : sh_replog_reader_err(&clean->reader);
+    /* Nothing of a damaged zone is given away: another replica may have what it lacks. The scrub finds damage of the version log, too. */
+    if (!clean->err && clean->zone->is_damaged && clean->phase < GIVES)
+        clean->err = SHOAL_ECORRUPT;
     if (!clean->err)
         return phase_step(clean);
     if (sh_replog_reader_is_busy(&clean->reader) || clean->on_their_way || clean->giving.in_flight)

@@ -8,7 +8,7 @@
 
 #include "log/replog_clean_int.h"
 
-/* Room for so many of that size, and more than was asked for, so that it does not grow often. What was there is lost. ENOMEM: the same. */
+/* Room for so many of that size, and more than was asked for, so that it does not grow often. Its content is lost. ENOMEM: the same. */
 static enum shoal_err array_grow(void *array_inout, size_t size, size_t *room_inout, size_t room)
 {
     void *old, *grown;

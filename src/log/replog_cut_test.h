@@ -284,4 +284,11 @@ RIG uint64_t slots_at(void)
     return sh_log_primary_at() + (uint64_t)rig.config.primary_blocks * 4096;
 }
 
+/* For cut.holds: all writes to slots. */
+RIG bool holds_slots(const struct cut *cut, const struct sh_disk_op *op)
+{
+    (void)cut;
+    return op->kind == SH_DISK_WRITE && op->offset >= slots_at();
+}
+
 #endif

@@ -19,6 +19,8 @@
 #include "base/assert.h"
 #include "log/replog_int.h"
 
+#define FENCES_WITHOUT_MARK 1024u /* that a log without a primary log remembers */
+
 enum phase { SETTLES, MARKS, GIVES, GIVES_MARK };
 
 struct sh_replog_drop {
@@ -212,6 +214,50 @@ static void end(struct sh_replog *log, enum shoal_err err)
     drop_free(drop);
 }
 
+static void fence_add(struct sh_replog_zone *zone)
+{
+    struct sh_replog *log = zone->log;
+    zone->is_fenced = true;
+    zone->is_fenced_again = false;
+    log->fenced_count++;
+    zone->next_fenced = NULL;
+    *log->fenced_end = zone;
+    log->fenced_end = &zone->next_fenced;
+}
+
+/* The zone was dropped: the log remembers its incarnation while a start may find the mark, which is of this lap or of an earlier one. A start reads the
+ * last two laps that have a pack on the disk. */
+static void fence(struct sh_replog_zone *zone)
+{
+    zone->fence_lap = zone->log->lap + SH_REPLOG_LAPS;
+    if (zone->is_fenced)
+        zone->is_fenced_again = true; /* it is in the list since an earlier drop */
+    else
+        fence_add(zone);
+}
+
+void sh_replog_fences_forget(struct sh_replog *log)
+{
+    struct sh_replog_zone *zone;
+    while ((zone = log->fenced)) {
+        /* In a log without a primary log the mark was a slot's head, which is gone: nothing needs the fence. */
+        bool is_over = log->head.primary_blocks ? log->lap >= zone->fence_lap
+                                                : log->fenced_count > FENCES_WITHOUT_MARK;
+        bool stays = zone->is_dropped && !is_over;
+        if (stays && !zone->is_fenced_again)
+            break; /* those behind it were dropped later */
+        log->fenced = zone->next_fenced;
+        if (!log->fenced)
+            log->fenced_end = &log->fenced;
+        zone->is_fenced = false;
+        log->fenced_count--;
+        if (stays)
+            fence_add(zone);
+        else if (zone->is_dropped)
+            sh_replog_zone_forget(zone);
+    }
+}
+
 /* The log has nothing of the zone any more, but for the incarnation that it had. */
 static void forget(struct sh_replog_drop *drop)
 {
@@ -228,11 +274,17 @@ static void forget(struct sh_replog_drop *drop)
                                     .id = zone->id,
                                     .incarnation_seen = zone->incarnation_seen,
                                     .is_dropped = true,
+                                    .is_fenced = zone->is_fenced,
+                                    .is_fenced_again = zone->is_fenced_again,
+                                    .next_fenced = zone->next_fenced,
                                     .slots = {.first = SH_SLOT_NONE}};
     sh_replog_tables_fit(log);
     log->status.zones--;
     log->status.zones_dropped++;
+    fence(zone);
     end(log, SHOAL_OK);
+    if (!log->head.primary_blocks)
+        sh_replog_fences_forget(log);
 }
 
 static unsigned phase_step(struct sh_replog_drop *drop)

@@ -727,6 +727,32 @@ static void test_refused(void **state)
     assert_int_equal(rig_load(&rig, DROPPED).end, loaded.end);
 }
 
+/* Of dropped zones the log remembers no more than a start could find marks of, and the batches made for them serve others. */
+static void test_forgets(void **state)
+{
+    (void)state;
+    const uint64_t id = rig_zone_id(6);
+    rig_open(&rig);
+    unsigned most = 0, batches = 0;
+    for (unsigned i = 0; i < 2000; i++) {
+        struct told told = {.times = 0};
+        struct sh_replog_zone_config config = rig_zone_config(6, 1 + i, 0, 4 * 65536);
+        struct sh_replog_zone *zone;
+        config.id = i % 5 ? id + 16 + i : id; /* one is added again and again */
+        assert_int_equal(sh_replog_zone_add(rig.log, &config, &zone), SHOAL_OK);
+        assert_int_equal(sh_replog_zone_drop(zone, on_dropped, &told), SHOAL_OK);
+        while (!told.times)
+            rig_step(&rig, RIG_MS);
+        config.incarnation = 1 + i;
+        assert_int_equal(sh_replog_zone_add(rig.log, &config, &zone), SHOAL_EINVAL);
+        most = rig.log->fenced_count > most ? rig.log->fenced_count : most;
+    }
+    for (struct sh_replog_batch *batch = rig.log->batches; batch; batch = batch->next_made)
+        batches++;
+    assert_true(rig.log->lap > 6 && most > 3 * 200 && most <= 5 * 256u);
+    assert_true(batches <= SH_REPLOG_SPARE + most + 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -754,6 +780,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_busy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_under_load, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_forgets, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,12 +190,6 @@ static void test_of_a_zone_that_was_found(void **state)
     assert_int_equal(rig_load(&rig, 0).end, lists[0].dumped.end);
 }
 
-static bool holds_slots(const struct cut *cut, const struct sh_disk_op *op)
-{
-    (void)cut;
-    return op->kind == SH_DISK_WRITE && op->offset >= slots_at();
-}
-
 /* The last of a row of writes has survived a power cut, those before have not; then the owner gives their numbers again, and more: what the former life
  * wrote is void, be it behind the gap or among them. */
 static void test_of_what_is_void(void **state)

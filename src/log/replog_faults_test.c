@@ -435,6 +435,31 @@ static void test_failing_cleaner_grows(void **state)
     assert_true(!err && status().slots - status().slots_free < 25);
 }
 
+/* A cleaning that has failed is tried again after a pause, though nobody writes. */
+static void test_failed_cleaner_again(void **state)
+{
+    (void)state;
+    struct cut *cut = cut_of(rig.config.disk);
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 20 * 65536));
+    cut->fails_at = slots_at() + 20000;
+    for (unsigned i = 0; !status().read_errors; i++) {
+        assert_true(i < 20000);
+        append(0, i % 60, i, 1000);
+        rig_step(&rig, RIG_MS); /* so that it is not full before that */
+    }
+    rig_sync(&rig, 1);
+    uint64_t before = status().slots_cleaned, errors = status().read_errors;
+    assert_true(sh_replog_due_ns(rig.log) <= rig.now_ns + 1000 * RIG_MS);
+    for (unsigned i = 0; i < 500; i++)
+        rig_step(&rig, RIG_MS);
+    assert_true(status().slots_cleaned == before && status().read_errors == errors);
+    cut->fails_at = 0;
+    for (unsigned i = 0; i < 1000; i++)
+        rig_step(&rig, RIG_MS);
+    assert_true(status().slots_cleaned > before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -452,6 +477,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_close_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ids_used_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_failing_cleaner_grows, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_failed_cleaner_again, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,12 +158,6 @@ static void test_sync_of_what_is_fresh(void **state)
     assert_int_equal(rig_load(&rig, 0).end, 16);
 }
 
-static bool holds_slots(const struct cut *cut, const struct sh_disk_op *op)
-{
-    (void)cut;
-    return op->kind == SH_DISK_WRITE && op->offset >= slots_at();
-}
-
 /* Nothing is handed before what was written before it: the slot's batch that is on its way. */
 static void test_order(void **state)
 {

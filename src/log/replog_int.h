@@ -5,6 +5,7 @@
 #include "log/blocks.h"
 #include "log/entry.h"
 #include "log/replog.h"
+#include "log/replog_lives_int.h"
 #include "log/scan.h"
 #include "log/slots.h"
 #include "log/span.h"
@@ -86,35 +87,6 @@ struct sh_replog_batch {
     struct sh_replog_batch *next_made; /* of all */
 };
 
-/* Lives of a zone, ascending. */
-struct sh_replog_lives {
-    struct sh_replog_life {
-        uint16_t life;
-        uint64_t first, whole; /* whole: before which all was durable by its word */
-    } * lives;
-    unsigned count, room;
-};
-
-/* Zones that were dropped, by what a file says. */
-struct sh_replog_marks {
-    /* All that the file has of that zone up to that incarnation does not count. */
-    struct sh_replog_dropped {
-        uint64_t zone;
-        uint32_t incarnation;
-        uint32_t slot; /* whose head says so; SH_SLOT_NONE: the primary log does */
-    } * marks;
-    unsigned count, room;
-};
-
-/* Places of writes that are there, of a life (sh_replog_place); in no order. */
-struct sh_replog_ranges {
-    struct sh_replog_range {
-        uint64_t first, end;
-        uint16_t life;
-    } * ranges;
-    size_t count, room;
-};
-
 /* What spans have said of the zone's spans in slots: by the last one that tells. */
 struct sh_replog_said {
     uint64_t teller, settled; /* ordinals; teller 0: none has told */
@@ -133,9 +105,13 @@ struct sh_replog_zone {
     uint16_t life; /* as spans say */
     uint64_t life_first;
     uint32_t incarnation;
-    uint32_t incarnation_seen;    /* the highest that the file has of it */
-    bool is_dropping;             /* nothing more of it is written, but that it is dropped */
-    bool is_dropped;              /* the log has nothing of it; only incarnation_seen counts */
+    uint32_t incarnation_seen; /* the highest that the file has of it */
+    bool is_dropping;          /* nothing more of it is written, but that it is dropped */
+    /* The log has nothing of it; only incarnation_seen counts, until the primary log's lap fence_lap. is_fenced: it is in the log's list of
+     * such zones, perhaps since it was dropped an earlier time (is_fenced_again). */
+    bool is_dropped, is_fenced, is_fenced_again;
+    uint32_t fence_lap;
+    struct sh_replog_zone *next_fenced;
     struct sh_replog_lives lives; /* that are known, this one too */
     uint64_t end;                 /* of a loaded one: the number before which all is there */
     bool is_damaged;              /* something that was on the disk can't be read */
@@ -175,6 +151,7 @@ struct sh_replog_zone {
     uint16_t epoch_seen; /* the highest epoch there */
     struct sh_log_slot_list slots;
     uint32_t slots_max;
+    uint32_t slots_sound;                    /* slots_max when damage was found */
     struct sh_replog_batch *filling;         /* NULL: nothing since the last one was full */
     struct sh_replog_batch *oldest, *newest; /* on their way to slots, until they are durable */
     struct sh_replog_batch *oldest_unhanded; /* of these, until they are handed */
@@ -201,7 +178,7 @@ struct sh_replog_zone {
         keeps_passing; /* the cleaner has kept completion records, or marks of removals, which go when they are older */
     uint32_t
         twice_order; /* slots that were taken before that may have what another one has, of a cleaning that failed */
-    uint64_t clean_again_ns; /* not before */
+    uint64_t clean_again_ns; /* the cleaning was put off, until then; 0: it was not */
     /* The end of an epoch. */
     bool is_ending;                         /* its versions are encoded; nothing is appended */
     size_t ending_piece;                    /* of the table */
@@ -292,12 +269,17 @@ struct sh_replog {
     uint32_t choices;                             /* of zones, so far */
     uint64_t appended_ns;                         /* when the last write came */
     struct sh_replog_clean *clean; /* of the zone that is being cleaned; NULL: none is */
+    uint64_t clean_again_ns; /* no cleaning that was put off is due before; 0: none was put off */
     struct sh_replog_clean_memory *clean_memory; /* NULL: no zone has been cleaned yet */
     uint8_t *zeros;                              /* a block */
     uint32_t lap_since[4]; /* seconds: when this lap of the primary log began, and those before */
     struct sh_replog_load *load;               /* of the zone that is being loaded; NULL: none is */
     struct sh_replog_drop *drops, **drops_end; /* of zones that are dropped, one after the other */
-    struct sh_replog_marks marks;              /* while the log is opened */
+    struct sh_replog_zone *fenced,
+        **fenced_end; /* zones that were dropped; with some that have been added again */
+    unsigned fenced_count;
+    unsigned batches_spare;       /* batches that were made for zones that are forgotten */
+    struct sh_replog_marks marks; /* while the log is opened */
     /* The primary log. */
     uint8_t *pack; /* SH_REPLOG_PACK_BYTES, aligned */
     struct sh_replog_packed *in_pack;
@@ -387,62 +369,12 @@ static inline bool sh_replog_room_may_come(const struct sh_replog *log)
 unsigned sh_replog_room_step(struct sh_replog *log);
 uint64_t sh_replog_room_due_ns(const struct sh_replog *log);
 
-/* --- Lives (replog_lives.c) -------------------------------------------------------------------- */
-
-/* A life is known. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_lives_add(struct sh_replog_lives *lives, uint16_t life,
-                                                   uint64_t first, uint64_t whole);
-/* There is room for another life. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_lives_reserve(struct sh_replog_lives *lives);
-/* A zone without slots from an earlier process knows only its own life any more, if nothing of a chunk that was abandoned is left. */
-void sh_replog_lives_forget(struct sh_replog_zone *zone);
-/* The number from which on what a life wrote does not count; UINT64_MAX: all of it does. */
-uint64_t sh_replog_lives_end(const struct sh_replog_lives *lives, uint16_t life);
-/* The eon of the last one: that in which the zone is. */
-uint16_t sh_replog_lives_eon(const struct sh_replog_lives *lives);
-/* Only lives of that eon are left. */
-void sh_replog_lives_keep_eon(struct sh_replog_lives *lives, uint16_t eon);
-
-/* --- Which numbers are there (replog_ranges.c) ------------------------------------------------- */
-
-/* Adds some; those of a span that was empty are none. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_ranges_add(struct sh_replog_ranges *ranges,
-                                                    const struct sh_replog_range *range);
-/* The number before which all are there: those that the heads of spans tell of, and those that follow without a gap. A write that does not
- * count of its life is not there, nor is one of which a piece is missing. Sorts the ranges. */
-uint64_t sh_replog_ranges_whole(struct sh_replog_ranges *ranges,
-                                const struct sh_replog_lives *lives);
-/* Whether there are some from that number on, or that do not count of their life. */
-bool sh_replog_ranges_have_behind(const struct sh_replog_ranges *ranges,
-                                  const struct sh_replog_lives *lives, uint64_t end);
-
-/* Whether a place in from <= place < to is in none of the ranges, which have been sorted. */
-bool sh_replog_ranges_lack(const struct sh_replog_ranges *ranges,
-                           const struct sh_replog_lives *lives, uint64_t from, uint64_t to);
-
-/* --- Spans of the primary log (replog_ring.c) ------------------------------------------------ */
-
-/* All spans of the bytes of a file's primary log, of any lap. */
-struct sh_scan sh_replog_ring_scan(const struct sh_log_file *file, const uint8_t *ring);
-/* The last lap; 0: there is none. A start reads that, and the one before. */
-uint32_t sh_replog_ring_last(const struct sh_log_file *file, const uint8_t *ring);
-/* Which zones were dropped, by what a start reads. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_ring_marks(const struct sh_log_file *file,
-                                                    const uint8_t *ring,
-                                                    struct sh_replog_marks *marks);
-
 /* --- Walking over a slot's entries (replog_walk.c) --------------------------------------------- */
 
 /* Whether the entry is the last one with its number. */
 static inline bool sh_replog_is_last(const struct sh_replog_entry *entry)
 {
     return entry->piece + 1 == entry->pieces && !entry->is_with_next;
-}
-
-/* Where a piece of a write lies in the zone's order. A write covers all places up to the next one's first, in pieces or not. */
-static inline uint64_t sh_replog_place(uint64_t sequence, uint16_t piece)
-{
-    return sequence << 16 | piece;
 }
 
 struct sh_replog_walk {
@@ -481,12 +413,19 @@ enum sh_replog_walked {
 enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
                                           struct sh_replog_entry *entry_out);
 
+/* That damage of the zone was found at that offset of the file; SH_SLOT_NONE: in no slot that is known. */
+void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
 /* That a walk over that slot of the zone has found damage. */
 void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
                            const struct sh_replog_walk *walk);
 
-/* The same, at that offset of the file. */
-void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
+/* Where in the file the first part is that the walk over that slot could not read. */
+uint64_t sh_replog_broken_at(const struct sh_replog *log, uint32_t slot,
+                             const struct sh_replog_walk *walk);
+/* A slot is damaged, at that offset of the file, which the scrub or the cleaner has found while the log runs: the owner of the log is told, once for
+ * a slot, and the slot's zone, if it is known, is damaged. */
+void sh_replog_damage_tell(struct sh_replog *log, struct sh_replog_zone *zone, uint32_t slot,
+                           uint64_t offset);
 /* Whose slot it is. */
 struct sh_replog_zone *sh_replog_slot_zone(struct sh_replog *log, uint32_t slot);
 
@@ -564,6 +503,8 @@ bool sh_replog_marks_have(const struct sh_replog_marks *marks, uint64_t zone, ui
 /* Whether a mark lies in that block of the primary log which is needed, as the zone's slots have not all been given away yet. */
 bool sh_replog_drop_needs(const struct sh_replog *log, uint64_t block);
 unsigned sh_replog_drops_step(struct sh_replog *log);
+/* A lap of the primary log has begun: forgets zones that were dropped so long ago that no start finds their marks any more. */
+void sh_replog_fences_forget(struct sh_replog *log);
 /* No operation is in flight. */
 void sh_replog_drops_free(struct sh_replog *log);
 
@@ -611,6 +552,8 @@ static inline bool sh_replog_compaction_is_sent(const struct sh_replog_compactio
 
 /* Puts the zone on the list if it is time to clean it, and takes it off that if it is not. */
 void sh_replog_clean_if_full(struct sh_replog_zone *zone);
+/* The zone is not cleaned before so long has passed; then it is looked at again. */
+void sh_replog_clean_put_off(struct sh_replog_zone *zone, uint64_t pause_ns);
 /* Takes it off the list, if it is there. */
 void sh_replog_clean_leave(struct sh_replog_zone *zone);
 /* Whether it is on the list, and not just for when the log is idle, or being cleaned; or will be, and may have fewer slots then. */
@@ -783,5 +726,7 @@ void sh_replog_zone_settle(struct sh_replog_zone *zone);
 /* A zone that the log does not know yet, or one that it does. ENOMEM. */
 enum shoal_err sh_replog_zone_make(struct sh_replog *log, uint64_t id, uint16_t owner,
                                    uint32_t incarnation, struct sh_replog_zone **zone_out);
+/* The log has nothing of it, and knows it no more. */
+void sh_replog_zone_forget(struct sh_replog_zone *zone);
 
 #endif

@@ -95,6 +95,7 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
                          log->head.slot_bytes, head.use);
     if (is_known)
         load->walk.end = load->end;
+    load->spans_end = 0;
     load->at = 0;
     load->flush_least = sh_replog_flush_least_in(&head);
     return true;
@@ -137,6 +138,16 @@ static enum shoal_err span_call(struct sh_replog_load *load)
     return sh_replog_roll_span(&load->roll, &called);
 }
 
+/* The walk over a slot of entries is over: where it could read all of them, what can't be read later is damage. */
+static void whole_note(struct sh_replog_load *load)
+{
+    struct sh_log_slot *slot = &load->zone->log->slots.slots[load->slots[load->reader.next]];
+    size_t end = (load->spans_end + SH_BLOCK_BYTES - 1) / SH_BLOCK_BYTES * SH_BLOCK_BYTES;
+    slot->is_whole = load->walk.broken == SIZE_MAX;
+    if (slot->is_whole)
+        slot->filled = SH_SLOT_HEAD_BYTES + (uint32_t)end;
+}
+
 /* Looks at the next entry, or span, and adds to *work what it counts for beyond one; false: the slot has no more. */
 static bool entry_next(struct sh_replog_load *load, unsigned *work)
 {
@@ -162,7 +173,7 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
             load->zone->incarnation = span->incarnation;
         break;
     case SH_REPLOG_WALKED_SPAN:
-        sh_replog_learn_entry(load, NULL);
+        load->spans_end = walk->scan.at;
         if (load->phase == SH_REPLOG_LOADS)
             err = span_call(load);
         if (!err && load->has_numbers && load->phase == SH_REPLOG_LOADS)
@@ -173,6 +184,8 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
         if (walk->is_damaged && load->phase == SH_REPLOG_LOADS)
             sh_replog_damage_note(load->zone, load->slots[load->reader.next], walk);
         load->is_damaged |= walk->is_damaged;
+        if (load->phase == SH_REPLOG_LOADS)
+            whole_note(load);
         return false;
     }
     if (err)

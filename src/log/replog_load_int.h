@@ -12,13 +12,6 @@
 #include "log/replog_roll_int.h"
 #include "log/version_log.h"
 
-/* The version of a chunk that an entry tells. */
-struct sh_replog_told {
-    uint64_t chunk; /* 0: none */
-    struct sh_replog_version version;
-    bool is_removal;
-};
-
 struct sh_replog_load {
     struct sh_replog_zone *zone;
     enum sh_replog_load_phase { SH_REPLOG_LOADS, SH_REPLOG_LEARNS, SH_REPLOG_TAKES } phase;
@@ -30,6 +23,7 @@ struct sh_replog_load {
     bool is_open;
     bool has_numbers;
     struct sh_replog_walk walk;
+    size_t spans_end; /* behind the last span that was read, behind the slot's head */
     bool is_damaged;
     size_t at;                       /* in a slot of versions */
     uint64_t flush_least;            /* there */
@@ -45,7 +39,6 @@ struct sh_replog_load {
     /* Of a zone that is read. */
     struct sh_replog_read read; /* take NULL: it is not */
     struct sh_currents *currents;
-    struct sh_replog_told with; /* of the entry before, which has the number of the next one */
     bool is_other_eon;          /* versions were learned by another eon's name */
     bool has_no_room;           /* for all versions: they are learned anew, with more */
     /* The hull of the owner's own chunks that were seen, and how many versions of them; for an array. */
@@ -64,7 +57,7 @@ void sh_replog_load_begin(struct sh_replog_load *load);
 
 /* --- replog_read.c ----------------------------------------------------------------------------- */
 
-/* The entry that was walked over, or the span's end: NULL. */
+/* The entry that was walked over. */
 void sh_replog_learn_entry(struct sh_replog_load *load, const struct sh_replog_entry *entry);
 /* A part of load->tuple; returns what it counts for in a step. */
 unsigned sh_replog_learn_tuple(struct sh_replog_load *load);

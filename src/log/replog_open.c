@@ -570,6 +570,7 @@ enum shoal_err sh_replog_open(const struct sh_replog_config *config, uint64_t no
     log->ending_end = &log->ending;
     log->to_clean_end = &log->to_clean;
     log->drops_end = &log->drops;
+    log->fenced_end = &log->fenced;
     log->fresh.kind = SH_REPLOG_BY_AGE;
     log->primary.kind = SH_REPLOG_BY_PRIMARY;
     log->ready.kind = log->written.kind = log->syncing.kind = SH_REPLOG_BY_STATE;

@@ -6,12 +6,6 @@
 
 /* --- A write of a former life that survived beyond a gap ----------------------------------------- */
 
-static bool holds_slots(const struct cut *cut, const struct sh_disk_op *op)
-{
-    (void)cut;
-    return op->kind == SH_DISK_WRITE && op->offset >= slots_at();
-}
-
 /* Appends chunks from 10 on, until a batch is on its way to a slot, which is held back. */
 static void fill_a_slot(const struct cut *cut)
 {
@@ -256,6 +250,90 @@ static void test_void_stays_void(void **state)
         assert_int_equal(rig_load(&rig, 0).end, end);
         rig_read_all(rig.config.disk, &found);
         assert_int_equal(found.zones[0].chunks[100].stamp, 1);
+    }
+}
+
+/* --- Epochs -------------------------------------------------------------------------------------- */
+
+static bool holds_writes(const struct cut *cut, const struct sh_disk_op *op)
+{
+    (void)cut;
+    return op->kind != SH_DISK_READ;
+}
+
+/* The power is cut, and of the sectors that were written since `before` some are left. */
+static void open_with_some(struct cut *cut, const uint8_t *before, unsigned left)
+{
+    shut();
+    for (size_t at = 0; at < cut->room; at += 512) {
+        bool is_of_a_slot = at >= slots_at() && (at - slots_at()) % 65536 >= SH_SLOT_HEAD_BYTES;
+        bool is_left = left == 1 ? is_of_a_slot : left > 1 && at / 512 % 2 == left % 2;
+        memcpy(cut->stable + at, (is_left ? cut->now : before) + at, 512);
+    }
+    cut->stable_size = cut->size;
+    cut_power(cut);
+    rig_open(&rig);
+}
+
+/* Life 2 writes a chunk often, in epoch 2, of which the disk keeps nothing (left 0), only what no slot's head leads to (1), or every other sector (2, 3).
+ * Life 3 writes it once, perhaps in epoch 2 again. That counts, now and when the slots of life 2 are used. */
+static void epoch_used_twice(unsigned left)
+{
+    struct cut *cut = cut_of(rig.config.disk);
+    uint8_t *before = malloc(cut->room);
+    struct sh_replog_zone **zone = &rig.zones[0].zone;
+    assert_non_null(before);
+    rig_open(&rig);
+    rig_zone_add(&rig, 0, 1, 0);
+    for (unsigned i = 0; i < 9; i++)
+        append(0, i % 3, i, 100);
+    rig_sync(&rig, 1);
+    open_after_a_cut();
+    assert_int_equal(rig_load(&rig, 0).end, 9);
+    rig_zone_add(&rig, 0, 1, 9);
+    assert_int_equal((*zone)->epoch, 2);
+    memcpy(before, cut->stable, cut->room);
+    static struct rig_chunk chunks[RIG_CHUNKS];
+    memcpy(chunks, rig.zones[0].chunks, sizeof chunks);
+    cut->holds = holds_writes;
+    append(0, 1, 1000, 100);
+    sh_replog_sync(*zone);
+    steps(5);
+    for (unsigned i = 0; i < 130; i++) /* several batches in a slot */
+        append(0, i % 3, 1001 + i, 500);
+    steps(50);
+    assert_true(cut->count > 1 && sh_replog_durable(*zone) == 9);
+    open_with_some(cut, before, left);
+    free(before);
+    memcpy(rig.zones[0].chunks, chunks, sizeof chunks);
+    uint64_t end = rig_load(&rig, 0).end;
+    if (end > 9) /* of epoch 2 something counts */
+        return;
+    rig_zone_add(&rig, 0, 1, end);
+    assert_int_equal((*zone)->epoch, left < 2 ? 2 : (*zone)->epoch);
+    append(0, 1, 2000, 100);
+    for (unsigned i = 0; i < 60; i++) /* up to numbers that life 2 gave in its later batches */
+        append(0, 20 + i, i, 60);
+    rig_sync(&rig, 1);
+    end = sh_replog_durable(*zone);
+    open_after_a_cut();
+    taken_is_all(0);
+    rig_zone_add(&rig, 0, 1, end);
+    for (unsigned i = 0; i < 200; i++)
+        append(0, 20 + i, i, 500);
+    rig_sync(&rig, 1);
+    open_after_a_cut();
+    taken_is_all(0);
+}
+
+static void test_epoch_is_used_twice(void **state)
+{
+    for (unsigned left = 0; left < 4; left++) {
+        if (left) {
+            assert_int_equal(teardown(state), 0);
+            assert_int_equal(setup(state), 0);
+        }
+        epoch_used_twice(left);
     }
 }
 
@@ -556,6 +634,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_pieces_are_missing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_life_is_not_used_twice, setup, teardown),
         cmocka_unit_test_setup_teardown(test_void_stays_void, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_epoch_is_used_twice, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kill_then_cut, setup, teardown),
         cmocka_unit_test_setup_teardown(test_starts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_copies, setup, teardown),

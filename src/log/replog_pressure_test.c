@@ -1,4 +1,4 @@
-/* What the log does as memory and slots become short: when it begins with that, and what it does not do to those that write. */
+/* Memory and slots become short: when the log begins to make room, and that it keeps nobody who writes waiting. */
 #include "log/replog_cut_test.h"
 
 #include "log/replog_clean_int.h"
@@ -73,7 +73,7 @@ static bool holds_bulk(const struct cut *cut, const struct sh_disk_op *op)
     return op->is_bulk && held_ms % 64 != 0;
 }
 
-/* Whatever the cleaner does, and however long it takes: as long as the zone may have another slot, its writes are taken at once. */
+/* As long as a zone may have another slot the log takes its writes at once, whatever the cleaner does, and however long it takes. */
 static void test_writers_go_on(void **state)
 {
     (void)state;

@@ -210,6 +210,7 @@ static size_t pack_room(struct sh_replog *log)
         log->lap++;
         memmove(log->lap_since + 1, log->lap_since, 3 * sizeof *log->lap_since);
         log->lap_since[0] = log->seconds;
+        sh_replog_fences_forget(log);
         left = blocks;
     }
     uint64_t room = blocks_free(log) < left ? blocks_free(log) : left;

@@ -50,32 +50,14 @@ static void learn(struct sh_replog_load *load, uint64_t first, uint64_t last,
         load->err = err;
 }
 
-static void told_learn(struct sh_replog_load *load, const struct sh_replog_told *told)
-{
-    if (told->chunk)
-        learn(load, told->chunk, told->chunk, told->version, told->is_removal);
-}
-
-/* An entry with the number of the next one waits for that, behind which a crash may have torn the span. */
 void sh_replog_learn_entry(struct sh_replog_load *load, const struct sh_replog_entry *entry)
 {
-    if (entry && sh_replog_is_completion(entry))
-        return; /* it comes before the first of a pair, and has no version */
-    const struct sh_replog_told with = load->with;
-    load->with.chunk = 0;
-    if (!entry || load->walk.is_void)
+    if (load->walk.is_void || sh_replog_is_completion(entry)) /* that has no version */
         return;
-    hull_add(load, chunk_of(entry), chunk_of(entry));
-    if (load->has_no_room)
-        return;
-    const struct sh_replog_told told = {
-        .chunk = chunk_of(entry), .version = entry->version, .is_removal = entry->is_removal};
-    if (entry->is_with_next) {
-        load->with = told;
-        return;
-    }
-    told_learn(load, &with);
-    told_learn(load, &told);
+    uint64_t chunk = chunk_of(entry);
+    hull_add(load, chunk, chunk);
+    if (!load->has_no_room)
+        learn(load, chunk, chunk, entry->version, entry->is_removal);
 }
 
 unsigned sh_replog_learn_tuple(struct sh_replog_load *load)

@@ -95,12 +95,6 @@ static void test_model_rest(void **state)
     read_for_lives(test_seed(23), 256, 3);
 }
 
-static bool holds_slots(const struct cut *cut, const struct sh_disk_op *op)
-{
-    (void)cut;
-    return op->kind == SH_DISK_WRITE && op->offset >= slots_at();
-}
-
 /* What lies behind a gap is not handed out, and hides nothing: neither a chunk nor the other one of a pair. */
 static void test_gap(void **state)
 {

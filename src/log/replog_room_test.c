@@ -109,7 +109,7 @@ static void test_raw(void **state)
     raw_begin(blocks_of(rig.config.slots) - 1);
     refused_untouched(SHOAL_ENOSPC);
     raw_begin(blocks_of(rig.config.slots));
-    /* What is there is not ours, wherever in the first MiB it begins. */
+    /* A log finds bytes of others, wherever in the first MiB they begin. */
     static const size_t places[] = {0, 1080, 4096, 65536, (1 << 20) - 1};
     for (unsigned i = 0; i < sizeof places / sizeof places[0]; i++) {
         disk_of()->now[places[i]] = 0x53;

@@ -4,7 +4,8 @@
  *   IDLE ──(the slot's share of the time is over)──► READS ──► LOOKS ──► IDLE, the next slot
  *
  * A slot is looked at up to what it was filled to when nothing was on its way there; all of that is on the disk, so what can't be read of a slot of
- * this process is damage, also its last span. Of one from an earlier process only what a later span calls sound (replog_walk.c). A slot
+ * this process is damage, also its last span. So it is of one from an earlier process all of which this one has read, when it loaded the zone; of
+ * others only what a later span calls sound (replog_walk.c). A slot
  * that is given away meanwhile, or may be, is passed over. Damage of a slot is told once.
  *
  * A scrub that somebody asks for goes before the background's, which then goes on where it was: over the slots that were in use when it was asked
@@ -31,7 +32,7 @@ struct sh_replog_scrub {
     bool is_of_asked, is_of_background; /* for which of the two */
     uint64_t use;                       /* which it had then */
     uint32_t filled;
-    bool is_found;
+    bool is_found; /* from an earlier process, and not read whole by this one */
     size_t asked;
     uint8_t *bytes; /* of a slot */
     struct sh_replog_reading reading;
@@ -155,22 +156,9 @@ static void place_note(struct sh_replog *log, enum sh_replog_harm harm,
 static void tell(struct sh_replog *log, enum sh_replog_harm harm, struct sh_replog_zone *zone,
                  uint64_t at)
 {
-    struct sh_log_slot *slot = &log->slots.slots[log->scrub->slot];
     if (log->scrub->is_of_asked)
         place_note(log, harm, zone, at);
-    if (slot->is_bad)
-        return;
-    slot->is_bad = true;
-    log->status.damaged++;
-    SH_ERROR("log", "a replica is damaged: the zone needs another one",
-             SH_TEXT("file", log->config.name), SH_U64("zone", zone ? zone->id : 0),
-             SH_U64("slot", log->scrub->slot), SH_U64("offset", at));
-    if (zone) {
-        sh_replog_damage_add(zone, log->scrub->slot, at);
-        zone->is_damaged = true;
-    }
-    if (log->config.damaged)
-        log->config.damaged(log->config.arg, zone, log->scrub->slot, at);
+    sh_replog_damage_tell(log, zone, log->scrub->slot, at);
 }
 
 /* --- A scrub that is asked for ------------------------------------------------------------------ */
@@ -214,7 +202,8 @@ enum shoal_err sh_replog_scrub_begin(struct sh_replog *log, uint64_t zone, uint6
     scrub->slots = slots;
     scrub->at = 0;
     scrub->waits = 0;
-    scrub->rate = rate;
+    /* Else the background's scrub, which waits for this one, would find less. */
+    scrub->rate = rate > log->config.scrub_bytes ? rate : log->config.scrub_bytes;
     scrub->places_count = 0;
     scrub->state = (struct sh_replog_scrub_state){.number = scrub->state.number + 1,
                                                   .zone = zone,
@@ -275,7 +264,7 @@ static void reads_begin(struct sh_replog *log, uint32_t filled, uint64_t rate)
     const struct sh_log_slot *slot = &log->slots.slots[scrub->slot];
     scrub->use = slot->use;
     scrub->filled = filled;
-    scrub->is_found = slot->is_found;
+    scrub->is_found = slot->is_found && !slot->is_whole;
     scrub->asked = 0;
     scrub->reading.err = SHOAL_OK;
     scrub->phase = READS;

@@ -431,6 +431,76 @@ static void test_asked_of_what_is_durable(void **state)
     rig_sync(&rig, ZONES_USED);
 }
 
+/* However slow a scrub was asked to be, the background's does not wait long for it. */
+static void test_asked_slowly(void **state)
+{
+    (void)state;
+    uint64_t number;
+    begin(RATE);
+    write_some(1500);
+    assert_int_equal(sh_replog_scrub_begin(rig.log, 0, 1, &number), SHOAL_OK);
+    for (unsigned i = 0; sh_replog_scrub_state(rig.log).is_running; i++) {
+        assert_true(i < 2000);
+        rig_step(&rig, RIG_MS);
+    }
+    uint64_t until = status().scrub_passes + 1;
+    flip(at_of(slot_of(1, SH_SLOT_ENTRIES), 5000));
+    for (unsigned i = 0; status().scrub_passes < until; i++) {
+        assert_true(i < 3000);
+        rig_step(&rig, RIG_MS);
+    }
+    assert_int_equal(told.times, 1);
+}
+
+/* A crash may have torn the last write of an earlier process to a slot, until a load has read it: from then on it is damage if it can't be read. */
+static void test_damage_since_a_load(void **state)
+{
+    (void)state;
+    begin(0);
+    write_some(1500);
+    shut();
+    cut_power(cut_of(rig.config.disk));
+    rig.config.scrub_bytes = 256 * RATE;
+    rig_open(&rig);
+    for (unsigned i = 0; i < ZONES_USED; i++)
+        assert_int_equal(rig_load(&rig, i).err, SHOAL_OK);
+    passes(2);
+    assert_int_equal(told.times, 0);
+    uint32_t slot = sh_replog_zone_find(rig.log, rig_zone_id(1))->slots.first;
+    uint32_t last = rig.log->slots.slots[slot].filled;
+    assert_true(rig.log->slots.slots[slot].is_found && last < rig.config.slot_bytes);
+    while (!cut_of(rig.config.disk)->now[at_of(slot, last - 1)])
+        last--; /* padding */
+    flip(at_of(slot, last - 1));
+    passes(2);
+    assert_int_equal(told.times, 1);
+    assert_int_equal(told.slot, slot);
+}
+
+/* The cleaner tells of damage that it finds, too, and gives nothing away. */
+static void test_cleaner_tells(void **state)
+{
+    (void)state;
+    begin(0);
+    write_some(1500);
+    uint32_t slot = slot_of(1, SH_SLOT_ENTRIES);
+    uint64_t use = rig.log->slots.slots[slot].use;
+    flip(at_of(slot, 5000));
+    for (unsigned i = 0; !told.times; i++) {
+        assert_true(i < 20000);
+        append(1, i % 300, i, 900);
+        rig_step(&rig, RIG_MS); /* so that it is not full before that */
+    }
+    assert_ptr_equal(told.zone, rig.zones[1].zone);
+    assert_int_equal(told.slot, slot);
+    assert_true(told.offset >= at_of(slot, 4096) && told.offset <= at_of(slot, 5000));
+    assert_int_equal(sh_replog_zone_damage(told.zone).slots, 1);
+    for (unsigned i = 0; i < 3000; i++)
+        rig_step(&rig, RIG_MS);
+    assert_int_equal(told.times, 1);
+    assert_true(rig.log->slots.slots[slot].kind && rig.log->slots.slots[slot].use == use);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +516,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_asked_of_a_zone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_asked_while_written, setup, teardown),
         cmocka_unit_test_setup_teardown(test_asked_of_what_is_durable, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_asked_slowly, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damage_since_a_load, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cleaner_tells, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,6 +153,35 @@ void sh_replog_clean_if_full(struct sh_replog_zone *zone)
     zone->urgency = (uint8_t)urgency;
 }
 
+void sh_replog_clean_put_off(struct sh_replog_zone *zone, uint64_t pause_ns)
+{
+    struct sh_replog *log = zone->log;
+    if (zone->is_dropping || zone->is_damaged)
+        return; /* it is not cleaned again */
+    zone->clean_again_ns = log->now_ns + pause_ns;
+    if (!log->clean_again_ns || zone->clean_again_ns < log->clean_again_ns)
+        log->clean_again_ns = zone->clean_again_ns;
+}
+
+/* Zones whose cleaning was put off until now are on the list again, though nobody writes to them. */
+static void put_off_look(struct sh_replog *log)
+{
+    if (!log->clean_again_ns || log->now_ns < log->clean_again_ns)
+        return;
+    log->clean_again_ns = 0;
+    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
+        for (struct sh_replog_zone *zone = log->buckets[i]; zone; zone = zone->next) {
+            uint64_t at_ns = zone->clean_again_ns;
+            if (at_ns > log->now_ns && (!log->clean_again_ns || at_ns < log->clean_again_ns))
+                log->clean_again_ns = at_ns;
+            if (!at_ns || at_ns > log->now_ns)
+                continue;
+            zone->clean_again_ns = 0;
+            sh_replog_clean_if_full(zone);
+        }
+    }
+}
+
 static bool is_calm(const struct sh_replog *log)
 {
     return !log->fresh.count && !log->ready.count && !log->writing &&
@@ -163,7 +192,10 @@ uint64_t sh_replog_select_due_ns(const struct sh_replog *log)
 {
     if (log->to_clean_count[SH_REPLOG_FULL] || log->to_clean_count[SH_REPLOG_URGENT])
         return log->now_ns;
-    return log->to_clean_count[SH_REPLOG_IDLE] ? log->appended_ns + CALM_NS : UINT64_MAX;
+    uint64_t due_ns = log->clean_again_ns ? log->clean_again_ns : UINT64_MAX;
+    uint64_t calm_ns =
+        log->to_clean_count[SH_REPLOG_IDLE] ? log->appended_ns + CALM_NS : UINT64_MAX;
+    return calm_ns < due_ns ? calm_ns : due_ns;
 }
 
 /* Whether nothing keeps it from being cleaned now: its versions are not just on their way. */
@@ -209,6 +241,7 @@ static struct sh_replog_zone *drawn(struct sh_replog *log)
 struct sh_replog_zone *sh_replog_select_zone(struct sh_replog *log)
 {
     struct sh_replog_zone *zone = NULL;
+    put_off_look(log);
     if (log->to_clean_count[SH_REPLOG_URGENT])
         zone = fullest(log, SH_REPLOG_URGENT);
     bool is_time = log->to_clean_count[SH_REPLOG_FULL] ||

@@ -237,7 +237,9 @@ static void test_cleanings_fail(void **state)
     unsigned first = zone()->slots.count, fails = 0;
     for (unsigned i = 0; i < 60; i++) {
         fails += fail_cleaning();
-        rig_step(&rig, 2000 * RIG_MS); /* it is tried again behind the next write */
+        for (unsigned k = 0; k < 30; k++)
+            write_one(&seed, stamp++, true);
+        rig_step(&rig, 2000 * RIG_MS); /* it is tried again */
         write_until_cleaned(&seed, &stamp, true);
     }
     assert_true(fails > 30);
@@ -246,12 +248,98 @@ static void test_cleanings_fail(void **state)
     assert_once_in_the_end(&seed, &stamp);
 }
 
+/* Where the slots have an entry of that chunk first; 0: nowhere. */
+static uint64_t entry_at(unsigned chunk)
+{
+    static uint8_t bytes[64 << 10];
+    for (uint32_t i = 0; i < rig.config.slots; i++) {
+        struct sh_log_slot_head slot;
+        uint64_t at = slots_at() + (uint64_t)i * sizeof bytes;
+        rig_read(rig.config.disk, 1, at, bytes, sizeof bytes);
+        if (!sh_log_slot_get(bytes, rig.log->head.number, &slot) || slot.kind != SH_SLOT_ENTRIES)
+            continue;
+        struct sh_replog_walk walk;
+        struct sh_replog_entry entry;
+        enum sh_replog_walked got;
+        sh_replog_walk_begin(&walk, NULL, bytes, sizeof bytes, slot.use);
+        while ((got = sh_replog_walk_next(&walk, &entry)) != SH_REPLOG_WALKED_END) {
+            if (got == SH_REPLOG_WALKED_ENTRY && entry.local_id == chunk + 1)
+                return at + (uint64_t)(entry.payload.at - bytes);
+        }
+    }
+    return 0;
+}
+
+/* Lets the power fail while a slot is written, of which the disk has what is before the end of a chunk's entry */
+static void cut_within(unsigned chunk)
+{
+    static uint8_t bytes[64 << 10];
+    struct cut *cut = cut_of(rig.config.disk);
+    unsigned i = 0;
+    while (i < cut->count && !holds_slots(cut, cut->ops[i]))
+        i++;
+    assert_true(i < cut->count && cut->ops[i]->size <= sizeof bytes);
+    uint64_t from = cut->ops[i]->offset;
+    sh_disk_gather(cut->ops[i], bytes);
+    memcpy(cut->now + from, bytes, cut->ops[i]->size);
+    uint64_t at = entry_at(chunk) + 50;
+    assert_true(at > from && at < from + cut->ops[i]->size);
+    shut();
+    cut_power(cut);
+    memcpy(cut->now + from, bytes, at - from);
+    cut->size = cut->size > at ? cut->size : at;
+}
+
+/* A slot that a crash has torn has the first of a pair, and not the second: the cleaner does not drop another slot's copy of that first one. */
+static void test_torn_pair_is_no_copy(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(44);
+    uint32_t stamp = 10;
+    struct cut *cut = cut_of(rig.config.disk);
+    rig.config.primary_blocks = RING_SLOTS * 16;
+    rig_open(&rig);
+    add(0);
+    append(0, 5, 1, 40000); /* what the torn slot is kept for */
+    assert_int_equal(sh_replog_batch_flush(zone()->filling, SH_REPLOG_FLUSH_FULL), SHOAL_OK);
+    rig_sync(&rig, 1);
+    assert_int_equal(rig_append_with(&rig, 0, 3, 2, 100, RIG_OF_ZONE, 100), SHOAL_OK);
+    rig_sync(&rig, 1);
+    cut->holds = holds_slots;
+    uint64_t end = sh_replog_next(zone());
+    for (unsigned i = 0; !cut->held_seen; i++) {
+        assert_true(i < 1000);
+        append(0, 9, 3, 40000); /* with it the slot gets the pair, too */
+        rig_step(&rig, RIG_MS);
+    }
+    rig.zones[0].chunks[9].is_there = false;
+    cut_within(3);
+    cut->holds = NULL;
+    rig_open(&rig);
+    assert_read(end);
+    add(end);
+    uint64_t copy = entry_at(3);
+    assert_true(copy);
+    for (unsigned i = 0; !cleans(); i++) {
+        assert_true(i < 100000);
+        write_one(&seed, stamp++, true);
+        rig_step(&rig, RIG_MS);
+    }
+    rig.log->clean->chosen[0] = (uint32_t)((copy - slots_at()) / rig.config.slot_bytes);
+    rig.log->clean->chosen_count = 1;
+    step_into(GIVES, 1000);
+    assert_true(entry_at(3) != copy);
+    rig_sync(&rig, 1);
+    live_again(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_ends_in_cleanings, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ends_with_small_writes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cleanings_fail, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_torn_pair_is_no_copy, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* A walk over the entries of a slot that was read: span by span, over what a crash has torn or what is damaged. */
 #include "base/assert.h"
+#include "base/log.h"
 #include "log/replog_int.h"
 
 void sh_replog_walk_begin(struct sh_replog_walk *walk, const struct sh_replog_lives *lives,
@@ -51,6 +52,21 @@ static bool span_next(struct sh_replog_walk *walk)
     return true;
 }
 
+/* The next entry of the span. One with the number of what follows counts with that: where a crash has torn what follows, it is not there either. */
+static enum sh_replog_got entry_next(struct sh_replog_walk *walk, struct sh_replog_entry *entry_out)
+{
+    enum sh_replog_got got = sh_replog_entry_get(&walk->entries, &walk->span.context, entry_out);
+    if (got != SH_REPLOG_ENTRY || !entry_out->is_with_next)
+        return got;
+    struct sh_reader ahead = walk->entries;
+    struct sh_replog_context context = walk->span.context;
+    struct sh_replog_entry next;
+    do
+        got = sh_replog_entry_get(&ahead, &context, &next);
+    while (got == SH_REPLOG_ENTRY && next.is_with_next);
+    return got;
+}
+
 enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
                                           struct sh_replog_entry *entry_out)
 {
@@ -59,7 +75,7 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
         return walk->is_in_span ? SH_REPLOG_WALKED_HEAD : SH_REPLOG_WALKED_END;
     }
     const struct sh_span *span = &walk->span;
-    enum sh_replog_got got = sh_replog_entry_get(&walk->entries, &walk->span.context, entry_out);
+    enum sh_replog_got got = entry_next(walk, entry_out);
     if (got == SH_REPLOG_ENTRY) {
         bool is_last = sh_replog_is_last(entry_out);
         uint64_t sequence = span->first + walk->seen;
@@ -80,14 +96,6 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
     return SH_REPLOG_WALKED_SPAN;
 }
 
-void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
-                           const struct sh_replog_walk *walk)
-{
-    SH_ASSERT(walk->broken != SIZE_MAX);
-    sh_replog_damage_add(
-        zone, slot, sh_log_slot_at(&zone->log->head, slot) + SH_SLOT_HEAD_BYTES + walk->broken);
-}
-
 void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
 {
     struct sh_replog_damage *damage = &zone->damage;
@@ -96,6 +104,43 @@ void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t o
         damage->offset = offset;
     }
     damage->slots++;
+}
+
+uint64_t sh_replog_broken_at(const struct sh_replog *log, uint32_t slot,
+                             const struct sh_replog_walk *walk)
+{
+    SH_ASSERT(walk->broken != SIZE_MAX);
+    return sh_log_slot_at(&log->head, slot) + SH_SLOT_HEAD_BYTES + walk->broken;
+}
+
+void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
+                           const struct sh_replog_walk *walk)
+{
+    sh_replog_damage_add(zone, slot, sh_replog_broken_at(zone->log, slot, walk));
+}
+
+void sh_replog_damage_tell(struct sh_replog *log, struct sh_replog_zone *zone, uint32_t number,
+                           uint64_t offset)
+{
+    struct sh_log_slot *slot = &log->slots.slots[number];
+    if (zone) {
+        zone->slots_sound = zone->is_damaged ? zone->slots_sound : zone->slots_max;
+        zone->is_damaged = true;
+        sh_replog_clean_leave(zone);
+    }
+    if (slot->is_bad)
+        return;
+    slot->is_bad = true;
+    log->status.damaged++;
+    SH_ERROR("log",
+             "a zone is damaged, and will not be cleaned: it needs another replica, or to be "
+             "written once more",
+             SH_TEXT("file", log->config.name), SH_U64("zone", zone ? zone->id : 0),
+             SH_U64("slot", number), SH_U64("offset", offset));
+    if (zone)
+        sh_replog_damage_add(zone, number, offset);
+    if (log->config.damaged)
+        log->config.damaged(log->config.arg, zone, number, offset);
 }
 
 struct sh_replog_damage sh_replog_zone_damage(const struct sh_replog_zone *zone)

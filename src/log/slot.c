@@ -117,7 +117,8 @@ bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
 
 bool sh_log_slot_is_half(const uint8_t from[SH_SLOT_HEAD_BYTES])
 {
-    return !is_zero(from + COPY_AT, MEANING_BYTES) &&
+    /* One that is zero is what a crash has left of the head's write, or of the zeros that took its place. */
+    return !is_zero(from, MEANING_BYTES) && !is_zero(from + COPY_AT, MEANING_BYTES) &&
            memcmp(from, from + COPY_AT, MEANING_BYTES) != 0;
 }
 

@@ -93,7 +93,7 @@ bool sh_log_slot_get(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file,
 /* Of a head that sh_log_slot_get refuses: whether it is one of this file that fails its checksum, and not what a crash has left of a write. */
 bool sh_log_slot_is_damaged(const uint8_t from[SH_SLOT_HEAD_BYTES], uint64_t file);
 
-/* Of a head that it does not refuse: whether one of the two copies is damaged. */
+/* Of a head that it does not refuse: whether one of the two copies is damaged. One of zeros is not: a crash may leave a head so. */
 bool sh_log_slot_is_half(const uint8_t from[SH_SLOT_HEAD_BYTES]);
 
 /* Of one that is damaged: the use that a copy tells, 0 or 1. It may be wrong; spans in the slot have the right one. */

@@ -118,6 +118,10 @@ static void test_slot(void **state)
     memset(block + 2048, 0, 64); /* as it was written before there were two */
     assert_false(sh_log_slot_is_half(block));
     with_damage(block, slot_is_refused);
+    sh_log_slot_put(&slot, block);
+    memset(block, 0, 2048); /* a crash has left the second one only */
+    assert_true(sh_log_slot_get(block, NUMBER, &got));
+    assert_false(sh_log_slot_is_half(block));
     memset(block, 0, sizeof block);
     slot_is_refused(block);
     assert_false(sh_log_slot_is_damaged(block, NUMBER));

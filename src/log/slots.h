@@ -25,7 +25,7 @@ struct sh_log_slot {
     uint64_t slotted; /* the same: before which number all was durable in slots */
     uint64_t end;     /* behind the highest sequence number in it */
     uint32_t next;    /* in its list; SH_SLOT_NONE: the last */
-    uint32_t filled;  /* bytes, with the head */
+    uint32_t filled;  /* bytes, with the head; of one that is_found, and not is_whole: all of it */
     uint32_t
         since; /* second of the log's clock: each entry in it was current then, or came later */
     uint32_t order; /* of those that were taken, this process's count */
@@ -34,10 +34,12 @@ struct sh_log_slot {
     /* Of survivors: how often its first entries had been copied, up to SH_SLOT_GENERATION_MAX; and how old its entries were on average when they
      * were copied, by bytes, in seconds. */
     uint32_t generation : 7;
-    uint32_t ends_in_pieces : 1; /* `end` counts a write of which the last piece lies elsewhere */
+    /* It has entries from an earlier process, all of which this one has read, up to `filled`: what can't be read any more has been damaged since. */
+    uint32_t is_whole : 1;
     uint32_t mean_age : 24;
-    uint16_t pending; /* batches that are not durable there yet */
-    uint8_t kind;     /* enum sh_log_slot_kind; 0: it is free, or bare */
+    uint16_t pending : 15;       /* batches that are not durable there yet */
+    uint16_t ends_in_pieces : 1; /* `end` counts a write of which the last piece lies elsewhere */
+    uint8_t kind;                /* enum sh_log_slot_kind; 0: it is free, or bare */
     uint8_t eons : 2; /* of what it has, a bit each; and of lives that are only named there */
     uint8_t lives_eons : 2;
     bool is_found : 1;  /* it has entries from an earlier process */

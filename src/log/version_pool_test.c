@@ -67,7 +67,7 @@ static void give_all(struct sh_version_pool *pool)
     assert_int_equal(sh_version_pool_used(pool), 0);
 }
 
-/* What is taken overlaps nothing; whatever came and went, all of the pool is whole again once nothing is taken. */
+/* Pieces that are taken do not overlap; whatever came and went, all of the pool is whole again once nothing is taken. */
 static void pieces_are_joined_again(void **state)
 {
     (void)state;

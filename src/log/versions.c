@@ -27,7 +27,7 @@ struct run {
 };
 
 /* Where the table has grown, `old` is the one before, of which the slots from old_at on have not been moved yet. A chunk is in one of them: in
- * `slots` if it has been moved, or was first written since; where it is not found there, in `old`. What has been moved stays in `old`, so that
+ * `slots` if it has been moved, or was first written since; where it is not found there, in `old`. A slot that has been moved stays in `old`, so that
  * others are found behind it, and is never looked at. */
 struct sh_versions {
     struct sh_versions_config config;
@@ -348,7 +348,7 @@ bool sh_versions_each(struct sh_versions *versions, size_t piece,
         each(arg, versions->runs[i].first, versions->runs[i].last, 0, false);
     if (piece == 0)
         return true;
-    /* What has not been moved yet comes first. */
+    /* Slots that have not been moved yet come first. */
     size_t old_left = versions->old_room - versions->old_at;
     size_t old_pieces = (old_left + SH_VERSIONS_PIECE - 1) / SH_VERSIONS_PIECE;
     bool is_old = piece <= old_pieces;

@@ -33,7 +33,7 @@ struct sh_versions;
 /* A pool for tables of up to so many slots, a power of two: of so many bytes, or what one such table takes. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_versions_pool_create(size_t slots_max, uint64_t bytes,
                                                        struct sh_version_pool **pool_out);
-/* What a table of so many slots takes of it. */
+/* A table of so many slots takes so many bytes of it. */
 size_t sh_versions_table_bytes(size_t slots);
 
 struct sh_versions_config {

@@ -212,7 +212,12 @@ static bool log_is_synced(struct sh_node_run *node)
     return sh_logs_is_synced(node->logs);
 }
 
-/* Syncs the log's changes to the disk before the process ends. */
+static bool log_is_repaired(struct sh_node_run *node)
+{
+    return sh_logs_is_repaired(node->logs);
+}
+
+/* Syncs the log's changes to the disk before the process ends; what is damaged there is written once more first, as long as there are the chunks. */
 static void log_end(struct sh_node_run *node)
 {
     if (!node->logs || !sh_logs_is_open(node->logs))
@@ -222,6 +227,9 @@ static void log_end(struct sh_node_run *node)
     wait_for(node, log_is_synced, LOG_WAIT_NS);
     if (!log_is_synced(node))
         SH_WARN("node", "the log is not synced after 10 s: what was written last may be lost");
+    wait_for(node, log_is_repaired, LOG_WAIT_NS);
+    if (!log_is_repaired(node))
+        SH_WARN("node", "a damaged zone of the log is not repaired: the next start may refuse it");
     wait_for(node, answers_are_sent, LEASE_WAIT_NS);
 }
 

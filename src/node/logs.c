@@ -27,7 +27,8 @@
 struct sh_logs {
     struct sh_logs_config config;
     struct sh_backup *backup;
-    struct sh_zones *zones; /* NULL: the chunks are in the own log */
+    struct sh_zones *zones; /* NULL: it asks nothing about zones */
+    bool is_self;           /* the chunks are in the own log */
     struct sh_keeper *keeper;
     struct sh_replog *log; /* NULL: it is not open yet */
     struct sh_completion *completed;
@@ -54,7 +55,12 @@ enum sh_level sh_logs_level(const struct sh_options *options)
 
 bool sh_logs_is_self(const struct sh_logs *logs)
 {
-    return !logs->zones;
+    return logs->is_self;
+}
+
+bool sh_logs_has_zones(const struct sh_logs *logs)
+{
+    return logs->zones;
 }
 
 /* --- Making it --------------------------------------------------------------------------------- */
@@ -115,6 +121,12 @@ static void keeper_wake(void *arg)
     logs->config.wake(logs->config.arg);
 }
 
+static void record_get(void *arg, uint64_t zone, struct sh_zone_op *op)
+{
+    struct sh_logs *logs = arg;
+    sh_zones_get(logs->zones, zone, op);
+}
+
 static enum shoal_err keeper_create(struct sh_logs *logs)
 {
     const struct sh_logs_config *config = &logs->config;
@@ -125,6 +137,7 @@ static enum shoal_err keeper_create(struct sh_logs *logs)
                                           .zones_max = KEPT_ZONES_MAX,
                                           .credit_bytes = CREDIT_BYTES,
                                           .life_of = life_of,
+                                          .record_get = record_get,
                                           .wake = keeper_wake,
                                           .arg = logs};
     return sh_keeper_create(&kept, &logs->keeper);
@@ -157,7 +170,9 @@ static enum shoal_err backup_create(const struct sh_logs_config *config, struct 
                                                     .has_copysets = options->copysets,
                                                     .scatter = (uint16_t)options->scatter_width,
                                                     .domains = SH_DOMAIN_ALL,
-                                                    .reserve_percent = DISK_RESERVE_PERCENT};
+                                                    .reserve_percent = DISK_RESERVE_PERCENT,
+                                                    .copies_max = (unsigned)options->copies_max,
+                                                    .copy_bytes_per_s = options->copy_bytes_per_s};
     return sh_backup_create(&backed, backup_out);
 }
 
@@ -176,12 +191,13 @@ enum shoal_err sh_logs_create(const struct sh_logs_config *config, struct sh_bac
         return SHOAL_ENOMEM;
     logs->config = *config;
     *logs_out = logs;
-    if (strcmp(config->options->replicas_at, "peers") == 0)
+    logs->is_self = strcmp(config->options->replicas_at, "peers") != 0;
+    if (!logs->is_self || config->options->keeps_replicas)
         err = zones_create(logs);
     if (!err && config->options->keeps_replicas)
         err = keeper_create(logs);
     if (!err)
-        err = backup_create(config, logs->zones, backup_out);
+        err = backup_create(config, logs->is_self ? NULL : logs->zones, backup_out);
     logs->backup = *backup_out;
     return err;
 }
@@ -191,7 +207,8 @@ void sh_logs_leave(struct sh_logs *logs)
     if (!logs)
         return;
     sh_zones_destroy(logs->zones);
-    if (logs->zones && logs->backup)
+    logs->zones = NULL;
+    if (!logs->is_self && logs->backup)
         sh_backup_leave(logs->backup);
     sh_keeper_destroy(logs->keeper);
     logs->keeper = NULL;
@@ -216,12 +233,14 @@ static void on_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence
         sh_backup_durable(logs->backup, zone, sequence);
 }
 
-/* The keeper reports the replica as lost, and its owner makes another one. */
+/* The keeper reports the replica as lost, and its owner makes another one. Of the peer's own zones the backup writes all chunks once more. */
 static void on_damaged(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
 {
     struct sh_logs *logs = arg;
     if (logs->keeper)
         sh_keeper_damaged(logs->keeper, zone);
+    if (zone && sh_logs_is_self(logs) && sh_replog_zone_id(zone) >> 48 == logs->nid.v)
+        sh_backup_damaged(logs->backup, zone, slot, offset);
     SH_ERROR("node", "a segment of the log is damaged: see `shoal log verify`",
              SH_U64("zone", zone ? sh_replog_zone_id(zone) : 0), SH_U64("segment", slot),
              SH_U64("offset", offset));
@@ -543,6 +562,11 @@ void sh_logs_sync_begin(struct sh_logs *logs)
 bool sh_logs_is_synced(struct sh_logs *logs)
 {
     return atomic_load(&logs->is_synced);
+}
+
+bool sh_logs_is_repaired(const struct sh_logs *logs)
+{
+    return !sh_backup_is_damaged(logs->backup);
 }
 
 struct sh_logs_told sh_logs_told(struct sh_logs *logs)

@@ -66,7 +66,7 @@ bool sh_logs_is_open(const struct sh_logs *logs);
 
 /* Moves changes to the logs. */
 struct sh_step sh_logs_step(struct sh_logs *logs);
-/* The superpeers' answers about zones. */
+/* The superpeers' answers about zones; where there are any. */
 struct sh_step sh_logs_zones_step(struct sh_logs *logs);
 
 /* The nodes as they are now; borrowed. msg tells of a connection. */
@@ -75,11 +75,15 @@ void sh_logs_link_event(struct sh_logs *logs, const struct sh_msg_event *event);
 
 /* Whether the peer's chunks are in its own log. */
 bool sh_logs_is_self(const struct sh_logs *logs);
+/* Whether it asks the superpeers about zones: of its own, or of replicas that it keeps. */
+bool sh_logs_has_zones(const struct sh_logs *logs);
 
 /* Begins to sync all that was written so far, and says whether that has ended, well or not. Any thread; begun once, before
  * sh_logs_close. */
 void sh_logs_sync_begin(struct sh_logs *logs);
 bool sh_logs_is_synced(struct sh_logs *logs);
+/* Whether nothing of the peer's own zones is damaged in its own log, which the next start would refuse. Any thread. */
+bool sh_logs_is_repaired(const struct sh_logs *logs);
 
 /* The sources of an answer to LOG_TABLE, LOG_SCRUB and LOG_DUMP (logs_told.h): all NULL while the log is not open. logs may be NULL. */
 struct sh_logs_told sh_logs_told(struct sh_logs *logs);

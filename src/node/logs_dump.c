@@ -115,6 +115,14 @@ enum shoal_err sh_logs_dump_begin(struct sh_logs_dump *dump, struct sh_replog *l
     return SHOAL_OK;
 }
 
+const char *sh_logs_dump_busy(const struct sh_logs_dump *dump)
+{
+    return dump->page ? "somebody reads a dump there, or has stopped doing so less than ten "
+                        "seconds ago: one at a time"
+                      : "nobody reads the dump before any more, but the node still waits for the "
+                        "disk to end it";
+}
+
 enum shoal_err sh_logs_dump_page(struct sh_logs_dump *dump, uint64_t number, uint32_t page,
                                  uint64_t now_ns, const struct sh_log_table **page_out)
 {

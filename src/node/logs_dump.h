@@ -27,6 +27,8 @@ struct sh_logs_dump {
 /* Begins one, if nobody reads another. Errors of sh_replog_dump_begin. */
 SHOAL_NODISCARD enum shoal_err sh_logs_dump_begin(struct sh_logs_dump *dump, struct sh_replog *log,
                                                   uint64_t zone, uint64_t chunk, uint64_t now_ns);
+/* Why that was EBUSY. */
+const char *sh_logs_dump_busy(const struct sh_logs_dump *dump);
 /* The page that is asked for. *page_out is borrowed; its `next` is that of the protocol. NULL: it is not filled yet. Errors of LOG_DUMP. */
 SHOAL_NODISCARD enum shoal_err sh_logs_dump_page(struct sh_logs_dump *dump, uint64_t number,
                                                  uint32_t page, uint64_t now_ns,

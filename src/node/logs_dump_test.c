@@ -178,8 +178,12 @@ static void test_lapse(void **state)
         step();
         assert_int_equal(begin(ZONE), SHOAL_EBUSY);
     }
+    assert_non_null(strstr(sh_logs_dump_busy(&rig.dump), "somebody reads"));
     assert_true(sh_logs_dump_due_ns(&rig.dump) <= rig.now_ns + SECOND_NS);
     rig.now_ns += SECOND_NS;
+    /* From then on nobody does, but it ends with the log's next step. */
+    assert_int_equal(begin(ZONE), SHOAL_EBUSY);
+    assert_non_null(strstr(sh_logs_dump_busy(&rig.dump), "nobody reads"));
     step();
     step();
     assert_int_equal(sh_logs_dump_page(&rig.dump, number, 1, rig.now_ns, &table), SHOAL_ECANCELED);

@@ -120,10 +120,16 @@ static void own_metrics(struct sh_backup *backup, struct sh_log_table *table)
     metric(table, "own_zones_under_replicated", status.under_replicated);
     metric(table, "own_zones_bare", status.bare);
     metric(table, "own_zones_full", status.full);
+    metric(table, "own_zones_damaged", status.damaged);
+    metric(table, "own_zones_repaired", status.repaired);
     metric(table, "own_backups_stalled", status.stalled);
     metric(table, "own_backups_given_up", status.given_up);
+    metric(table, "own_comparisons", status.compared);
+    metric(table, "own_records_lost", status.records_lost);
     metric(table, "own_copies", status.copies);
+    metric(table, "own_copies_max", status.copies_max);
     metric(table, "own_copies_done", status.copies_done);
+    metric(table, "own_copy_bytes_per_s", status.copy_bytes_per_s);
     metric(table, "own_copied_bytes", status.copied_bytes);
     metric(table, "own_messages", status.messages);
     metric(table, "own_message_bytes", status.message_bytes);
@@ -158,6 +164,8 @@ static void kept_metrics(const struct sh_keeper *keeper, struct sh_log_table *ta
     metric(table, "kept_ack_messages", status.ack_messages);
     metric(table, "kept_streams_full", status.full);
     metric(table, "kept_streams_lost", status.lost);
+    metric(table, "kept_replicas_asked_about", status.asked);
+    metric(table, "kept_orphans_dropped", status.orphans);
 }
 
 static void tell_metrics(const struct sh_logs_told *told, struct sh_log_table *table)
@@ -198,6 +206,8 @@ static void own_zone_rows(const struct sh_zone_state *zone, struct sh_log_table 
                                    at->why,
                                    at->is_recorded,
                                    at->is_stalled,
+                                   at->is_added,
+                                   at->copied_bytes,
                                    at->pending_bytes,
                                    at->acked[SH_LEVEL_REPLICATED],
                                    at->acked[SH_LEVEL_DURABLE]};
@@ -222,6 +232,8 @@ static void tell_own(const struct sh_logs_told *told, uint64_t cursor, struct sh
                                         "why",
                                         "recorded",
                                         "stalled",
+                                        "added",
+                                        "copied_bytes",
                                         "pending_bytes",
                                         "replicated",
                                         "durable"};
@@ -362,7 +374,7 @@ static void refuse(struct sh_msg_in *in, const struct sh_logs_told *told, enum s
         text = told->log ? "the log has nothing of that zone"
                          : "the node has no log (option replicas)";
     else if (err == SHOAL_EBUSY)
-        text = "somebody reads a dump there: one at a time";
+        text = sh_logs_dump_busy(told->dump);
     else if (err == SHOAL_EFULL)
         text = "the zone has more chunks than a dump has memory for";
     else if (err == SHOAL_ECANCELED)

@@ -1,4 +1,4 @@
-/* What came of requests moves with its chunk, and is in the log of the node that takes it before the source hears that the chunk came: a process that
+/* Results of requests move with their chunk, and are in the log of the node that takes it before the source hears that the chunk came: a process that
  * ends then leaves a next life that knows it. */
 #include "node/levels_test.h"
 
@@ -160,7 +160,7 @@ static void results_of_a_chunk(uint64_t sequence, uint32_t size)
     assert_int_equal(value, 0);
     assert_true(is_known(cid, 6, SOURCE + 1, 9, &value));
     assert_int_equal(value, 43);
-    /* What failed is worked out anew; and the node's own numbers are others. */
+    /* A request that failed is worked out anew; and the node's own numbers are others. */
     assert_false(is_known(cid, 6, SOURCE, 10, &value));
     assert_false(is_known(cid, 5, RIG_NID, 9, &value));
     assert_true(is_known(cid, 5, RIG_NID, 20, &value));

@@ -65,7 +65,7 @@ void sh_moves_joined(struct sh_moves *moves);
 /* After the steps have stopped, before msg is destroyed. NULL is allowed. */
 void sh_moves_destroy(struct sh_moves *moves);
 
-/* What came of a request that another node ran, as this node's log says: before requests are run. */
+/* Enters the result of a request that another node ran, as this node's log says: before requests are run. */
 void sh_moves_completed(struct sh_moves *moves, const struct sh_completion *completion);
 
 /* For who watches a simulated cluster: whether batches came of which it is not known here what came of

@@ -82,7 +82,7 @@ struct sh_staged {
     uint64_t
         full_ns; /* since when all pieces are there, and the log has no room; 0: it is not so */
     struct sh_write write; /* all its chunks, and what came with them */
-    /* What came of requests on them, to be recorded when the chunks are here; is_telling: some of it is not yet, as there is no room. */
+    /* Results of requests on them, to be recorded when the chunks are here; is_telling: some are not yet, as there is no room. */
     struct sh_outcome *results;
     size_t results_count, told;
     bool is_telling;

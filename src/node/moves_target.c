@@ -170,7 +170,7 @@ static enum shoal_err result_tell(struct sh_moves *moves, struct sh_staged *stag
                           sh_holdings_lid(self_of(moves), (shoal_cid){outcome->cid}), &completion);
 }
 
-/* The chunks are here. What came with them goes to the log, too, while there is room for it: a client whose answer was lost asks this node, or its next
+/* The chunks are here. The results that came with them go to the log, too, while there is room for it: a client whose answer was lost asks this node, or its next
  * life. */
 static void results_tell(struct sh_moves *moves, struct sh_staged *staged)
 {

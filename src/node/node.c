@@ -524,7 +524,7 @@ static enum shoal_err open_chunks(struct sh_node_run *node)
     return err == SHOAL_OK ? open_locks(node) : err;
 }
 
-/* What a request before this life has done: one of this node's lives before, or another node. */
+/* The log told the result of a request that was run before this life: by an earlier one of this node, or by another node. */
 static void on_completed(void *arg, const struct sh_completion *completion)
 {
     const struct sh_node_run *node = arg;
@@ -629,7 +629,7 @@ static void deal_steps(struct sh_node_run *node)
         sh_crew_step_add(node->crew, 0, sh_identity_step(node->identity));
     if (node->logs)
         sh_crew_step_add(node->crew, 0, sh_logs_step(node->logs));
-    if (node->logs && !sh_logs_is_self(node->logs))
+    if (node->logs && sh_logs_has_zones(node->logs))
         sh_crew_step_add(node->crew, 0, sh_logs_zones_step(node->logs));
     for (unsigned thread = threads > 1; thread < threads; thread++)
         sh_crew_step_add(node->crew, thread, sh_msg_handler_step(node->msg));

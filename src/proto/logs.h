@@ -7,7 +7,7 @@
  *
  * Pages are of different moments: a zone or slot that comes or goes between two of them may be missing, or there twice.
  *
- *   LOG_SCRUB     u64 zone, or 0 for all; u64 bytes a second, up to 1 GiB; 0: 64 MiB
+ *   LOG_SCRUB     u64 zone, or 0 for all; u64 bytes a second, up to 1 GiB; 0: 64 MiB; never less than in the background
  *     answer      u64 its number. It ends a scrub that was asked for before. How it goes, and what it has found, tables say
  *     errors      ENONAME: the node has no log, or the log nothing of the zone. EIO: the log is out of service. EPROTO
  *   LOG_DUMP      u64 dump: 0 begins one; u64 zone, u64 chunk, or 0 for all; u32 page: 1, or the `next` of the page before

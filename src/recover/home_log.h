@@ -9,6 +9,7 @@
 #define SH_HOME_LOG_NAME "replicas.log"
 #define SH_HOME_ZONE_BYTES (UINT64_C(256) << 20)
 #define SH_HOME_SLOT_BYTES (UINT32_C(8) << 20)
+#define SH_HOME_SCRUB_BYTES (UINT64_C(4) << 20)   /* that its scrub reads a second */
 #define SH_HOME_WINDOW_BYTES (UINT64_C(32) << 20) /* of its backup */
 
 struct sh_home_log {

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "log/slot.h"
@@ -151,7 +152,8 @@ static enum shoal_err device_open(const struct sh_log_place *place, const char *
     if (err)
         snprintf(detail, SH_LOG_PLACE_DETAIL, "log_device %.128s can't be read: %s", path,
                  shoal_err_text(err));
-    if (!err && !noted && place->is_nameless && !has_none) {
+    bool is_noted = noted && strcmp(noted, path) == 0;
+    if (!err && !is_noted && place->is_nameless && !has_none) {
         snprintf(detail, SH_LOG_PLACE_DETAIL,
                  "log_device %.50s has something on it, and data_dir does not say that it is this "
                  "store's log: if it is, write the device's path and a new line into the "

@@ -24,7 +24,7 @@ enum sh_log_access {
 struct sh_log_place {
     enum sh_log_access access;
     const char *path; /* of the folder, or with SH_LOG_RAW of the device */
-    /* All such logs have one name, as stores in processes do: one that the note does not name is not this node's. */
+    /* All such logs have one name, as stores in processes do: one whose path the note does not name is not this node's. */
     bool is_nameless;
 };
 

@@ -204,9 +204,11 @@ static void not_elsewhere(void **state)
     assert_int_equal(rename(device, other), 0);
     its = place_open(raw(other)); /* named otherwise */
     its->ops->destroy(its);
-    /* Of those without names of their own only what is noted is taken. */
+    /* Of those without names of their own only the device that the note names is taken: another one may have another store's log. */
     struct sh_log_place nameless = raw(other);
     nameless.is_nameless = true;
+    refused(nameless, SHOAL_EINVAL, "data_dir does not say that it is this store's log");
+    assert_int_equal(sh_log_place_note(&nameless, disk), SHOAL_OK);
     its = place_open(nameless);
     its->ops->destroy(its);
     snprintf(path, sizeof path, "%s/" SH_LOG_NOTE_NAME, folder);

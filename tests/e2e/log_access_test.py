@@ -279,7 +279,7 @@ class LogAccess(harness.Case):
         self.assertEqual(note.read_text(), f"{moved}\n")
         self.holds({cid: "there"})
         peer.stop()
-        # What is cut off is missed before anything is read, or written.
+        # The start misses the part that was cut off before it reads, or writes, anything.
         with open(moved, "r+b") as file:
             file.truncate(48 * MIB)
         self.untouched(moved, self.refused_on, "data",

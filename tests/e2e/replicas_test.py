@@ -93,6 +93,42 @@ class Replicas(harness.Case):
             self.holds(self.client(), expected)
         self.assertRegex(peer.log(), r"the log is open\b.*\bchunks=[1-9]")
 
+    def test_a_damaged_log_is_repaired(self):
+        """A peer whose log goes bad while it runs writes the chunks once more: a scrub and a start find nothing, and each chunk."""
+        luck = random.Random(harness.seed())
+        peer = self.start_on("data")
+        client, expected = self.client(), {}
+        for _ in range(3):
+            self.fill(client, peer.nid, expected, luck)
+        client.do("sync")
+        metrics = self.shoal_json(self.superpeer, "log", "info", peer.nid)["metrics"]
+        segments = [segment for segment in
+                    self.shoal_json(self.superpeer, "log", "segments", peer.nid)["segments"]
+                    if segment["kind"] == "entries" and segment["filled_bytes"] > 100_000]
+        slot = luck.choice(segments)["slot"]
+        with open(self.folder / "data" / "replicas.log", "r+b") as file:
+            file.seek(4096 + metrics["log_primary_bytes"] + slot * metrics["log_slot_bytes"] + 4096 + 300)
+            byte = file.read(1)[0]
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 4]))
+        seen = self.shoal_json(self.superpeer, "log", "scrub", peer.nid)
+        self.assertGreater(seen["damaged"], 0)
+        self.assertEqual({place["is_replaced"] for place in seen["places"]}, {True})
+        self.holds(client, expected)
+        self.assertEqual(self.shoal_json(self.superpeer, "log", "verify", peer.nid)["damaged"], 0)
+        metrics = self.shoal_json(self.superpeer, "log", "info", peer.nid)["metrics"]
+        self.assertEqual((metrics["own_zones_damaged"], metrics["own_zones_repaired"]), (0, 1))
+        for end in (peer.kill, lambda: peer.stop()):
+            self.fill(client, peer.nid, expected, luck, count=20)
+            client.do("sync")
+            end()
+            peer = self.start_on("data")
+            client = self.client()
+            self.holds(client, expected)
+        peer.stop()
+        seen = json.loads(self.run_program("shoal", "log", "verify", self.folder / "data", "--json").text)
+        self.assertEqual(seen["damaged"], 0)
+
     def test_each_level_by_itself(self):
         """Without a sync: what was acknowledged as replicated or durable is there after a kill."""
         for level in LEVELS[1:]:
