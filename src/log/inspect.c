@@ -73,7 +73,7 @@ void sh_inspect_close(struct sh_inspect *inspect)
     for (size_t i = 0; i < inspect->zones_count; i++) {
         free(inspect->zones[i]->lives.lives);
         free(inspect->zones[i]->ranges.ranges);
-        free(inspect->zones[i]->roll.called);
+        sh_replog_roll_free(&inspect->zones[i]->roll);
         free(inspect->zones[i]->told);
         free(inspect->zones[i]);
     }
@@ -231,6 +231,7 @@ static enum shoal_err span_call(const struct sh_inspect *inspect, struct sh_insp
     const struct sh_replog_called called = {.ordinal = walk->span.ordinal,
                                             .offset = sh_log_slot_at(&inspect->seen.file, slot) +
                                                       SH_SLOT_HEAD_BYTES + walk->scan.begin,
+                                            .use = walk->span.use,
                                             .slot = slot,
                                             .is_whole = walk->is_whole};
     return sh_replog_roll_span(&zone->roll, &called);
@@ -253,8 +254,9 @@ static enum shoal_err entries_look(struct sh_inspect *inspect, struct sh_inspect
             err = break_add(inspect, walk.broken_last, zone->seen.id, true);
         if (!err && got == SH_REPLOG_WALKED_HEAD) {
             slot->spans++;
-            sh_replog_said_add(&zone->roll.said, &walk.span);
             err = head_note(zone, &walk.span);
+            if (!err)
+                err = sh_replog_roll_head(&zone->roll, &walk.span);
         } else if (got == SH_REPLOG_WALKED_ENTRY) {
             seconds_note(slot, entry.seconds);
             entry_note(zone, &entry);

@@ -13,7 +13,7 @@
  * A write or sync that failed is never tried again: the log goes out of service, sh_replog_trouble says why, and what was not
  * said to be durable may or may not be there. Only a disk that is full is tried again: it says so in the status, and appends get EAGAIN.
  *
- * Memory: the buffer, tables of versions (tables_bytes), 2.9 KiB a zone, 64 bytes a slot, 1.7 MiB, and what the cleaner takes when it first cleans
+ * Memory: the buffer, tables of versions (tables_bytes), 2.9 KiB a zone, 48 bytes a slot, 1.7 MiB, and what the cleaner takes when it first cleans
  * a zone (docs/log.md). Nothing else is allocated while zones are written to and cleaned.
  * Threads: one at a time, that of the disk's owner. Only open and close wait. */
 #ifndef SH_LOG_REPLOG_H

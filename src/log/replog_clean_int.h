@@ -55,9 +55,6 @@ struct sh_replog_clean {
     uint32_t seconds;
     uint32_t since_least,
         since_next; /* of slots that are not of versions: the least, and the least but for one of those */
-    uint32_t
-        told_from; /* spans from that ordinal on do not count those of the slots that are given away, */
-    uint32_t given;    /* of which there are so many */
     uint64_t wanted;   /* sequence number before which all has to be durable */
     unsigned recorded; /* lives */
     struct sh_replog_giving giving;

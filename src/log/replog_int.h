@@ -52,8 +52,6 @@ struct sh_replog_batch {
     uint64_t first;       /* sequence number, */
     uint16_t first_piece; /* and piece, where some of that chunk went to a batch before */
     uint32_t sequences;
-    uint64_t whole; /* what its span's head says */
-    uint64_t slotted;
     uint32_t ordinal; /* of its span, this process's count; 0: it has none */
     uint64_t spans_before;
     struct sh_replog_batch *made_before, *made_behind; /* of the zone's that are not durable */
@@ -62,6 +60,9 @@ struct sh_replog_batch {
     /* Of one without entries: the lives for which it has a span each, when it gets its place; of the zone's. */
     const struct sh_replog_life *lives;
     unsigned lives_count;
+    /* Of another one without entries: slots of which it has a span each that gives them; of the cleaner's. */
+    const uint32_t *gives;
+    unsigned gives_count;
     uint64_t begun_ns; /* when its oldest entry came that no disk has yet */
     /* Up to where the primary log has it. */
     uint64_t packed; /* bytes of the chain */
@@ -90,6 +91,7 @@ struct sh_replog_batch {
 /* What spans have said of the zone's spans in slots: by the last one that tells. */
 struct sh_replog_said {
     uint64_t teller, settled; /* ordinals; teller 0: none has told */
+    uint64_t note; /* the ordinal of spans that give slots away; 0: none are being given away */
     uint32_t counted;
     bool is_own; /* the teller's own word, and not what the primary log has told before it */
     bool has_slotted;
@@ -123,7 +125,9 @@ struct sh_replog_zone {
     uint32_t era, ordinal;
     struct sh_replog_batch *unsettled, *unsettled_last;
     uint64_t spans,
-        spans_given; /* that were found or made; of these, in slots that were given away, or soon are */
+        spans_given; /* that were found or made; of these, in slots that were given away */
+    uint32_t
+        note; /* the ordinal of spans that give slots which are being given away; 0: none are */
     uint64_t ordinal_found; /* by the load: the highest, */
     uint32_t spans_found;   /* and how many there are to be */
     /* By the primary log, at the start: what it says; and the highest number of which a write had been on the disk there, and is damaged. */

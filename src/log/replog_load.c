@@ -14,7 +14,7 @@ void sh_replog_load_free(struct sh_replog_load *load)
     sh_replog_reader_end(&load->reader);
     free(load->slots);
     free(load->ranges.ranges);
-    free(load->roll.called);
+    sh_replog_roll_free(&load->roll);
     sh_currents_destroy(load->currents);
     free(load);
 }
@@ -132,6 +132,7 @@ static enum shoal_err span_call(struct sh_replog_load *load)
     const struct sh_replog_called called = {.ordinal = walk->span.ordinal,
                                             .offset = sh_log_slot_at(&log->head, slot) +
                                                       SH_SLOT_HEAD_BYTES + walk->scan.begin,
+                                            .use = walk->span.use,
                                             .slot = slot,
                                             .is_whole = walk->is_whole};
     log->slots.slots[slot].spans += walk->is_whole;
@@ -166,8 +167,8 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
     case SH_REPLOG_WALKED_HEAD:
         err = sh_replog_lives_add(&load->zone->lives, span->life, span->life_first, span->whole);
         life_note(load, span);
-        if (load->phase == SH_REPLOG_LOADS)
-            sh_replog_said_add(&load->roll.said, span);
+        if (!err && load->phase == SH_REPLOG_LOADS)
+            err = sh_replog_roll_head(&load->roll, span);
         sh_replog_flushes_said(load->zone, span);
         if (load->zone->incarnation < span->incarnation)
             load->zone->incarnation = span->incarnation;

@@ -1,18 +1,22 @@
 /* Which spans of a zone there are to be in slots, so that a load knows damage that would else pass for a torn write.
  *
  * Nothing in a slot tells of its last span that it had been on the disk: only what is written elsewhere later can. So each span in a
- * slot has an ordinal, and tells how many of the spans before a certain one (`settled`: all of them were durable) were in slots that stay. A load
+ * slot has an ordinal, and tells how many of the spans before a certain one (`settled`: all of them were durable) were in slots. A load
  * finds the span with the highest ordinal that tells, counts those before its `settled` that are whole, and knows that as many as are fewer
  * had been on the disk, and are damaged.
  *
- * 1. What tells is true when it is written: spans before `settled` are durable, those of slots that are to be given away are not counted.
- * 2. Before the cleaner gives slots away, a span that does not count theirs is durable in a slot that stays (replog_clean.c). So in a log in
- *    which nothing is damaged the last span that tells counts none that is gone.
+ * 1. What tells is true when it is written: spans before `settled` are durable, and those of slots that were given away are not counted.
+ * 2. Before the cleaner gives slots away, a note is durable in a slot that stays (replog_clean.c): spans without entries, one for each of
+ *    these slots, which name it by its use, and say how many spans it has. Until they are given away, spans tell which note counts. A load
+ *    that finds the note counts what is in none of these slots, and takes as many off what was told: whatever a crash has left of them. A
+ *    load that does not find it counts all, since then nothing had been given away; or the note was damaged, and so is the zone.
+ *    So in a log in which nothing is damaged the last span that tells counts none that is gone.
  * 3. What a crash tears was not durable, so it is not before any `settled` of its process; a load does not count it for those that come.
  *    So a torn write is never called damage.
  * 4. A start puts spans of the primary log into slots before the zone is loaded. Their ordinals are above all others', so they are not
  *    before any `settled` of former processes either. Until the load counts them, they tell what the primary log did.
- * 5. Of damage some may stay unknown: where a crash came while slots were being given away, as many spans may be missing as these have.
+ * 5. A cleaning that fails before it gives a slot away takes its note back: spans tell of none from then on, and count all. (Where it fails later, the
+ *    log is out of service, or the zone is being dropped.)
  *
  * Writes that only the primary log has are no spans in slots. So each span tells before which number all was durable in slots (`slotted`). A
  * number from the highest of these on, up to the end that a load finds, was never in a slot that was cleaned, as before that a span has to be
@@ -53,7 +57,7 @@ static uint32_t settled_of(const struct sh_replog_zone *zone)
     return zone->unsettled ? zone->unsettled->ordinal : zone->ordinal + 1;
 }
 
-/* How many of them are in slots that stay. */
+/* How many of them are in slots. */
 static uint64_t counted_of(const struct sh_replog_zone *zone)
 {
     uint64_t before = zone->unsettled ? zone->unsettled->spans_before : zone->spans;
@@ -66,10 +70,14 @@ static void tell(const struct sh_replog_zone *zone, struct sh_span *span, uint32
     uint64_t place = slotted_place(zone), slotted = place >> 16;
     const struct sh_replog_said *found = &zone->said_found;
     bool is_added = zone->versions;
-    span->tells = is_added || found->teller;
-    span->teller = is_added ? (uint64_t)zone->era << 32 | ordinal : found->teller;
-    span->unsettled =
+    uint32_t unsettled =
         is_added ? ordinal - settled_of(zone) : (uint32_t)(found->teller - found->settled);
+    uint64_t note = is_added ? zone->note : found->note;
+    uint64_t noted = note ? (is_added ? ordinal : found->teller) - note + 1 : 0;
+    span->tells = (is_added || found->teller) && unsettled <= UINT16_MAX && noted <= UINT16_MAX;
+    span->teller = is_added ? (uint64_t)zone->era << 32 | ordinal : found->teller;
+    span->unsettled = (uint16_t)unsettled;
+    span->noted = (uint16_t)noted;
     span->counted = is_added ? within_32(counted_of(zone)) : found->counted;
     span->flushes = (uint32_t)zone->flushes;
     span->tells_slotted = is_added || found->has_slotted;
@@ -85,10 +93,11 @@ void sh_replog_ring_tell(const struct sh_replog_zone *zone, struct sh_span *span
 void sh_replog_roll_tell(struct sh_replog_batch *batch, struct sh_span *span)
 {
     struct sh_replog_zone *zone = batch->zone;
-    uint32_t spans = batch->lives ? batch->lives_count : 1;
+    uint32_t spans = batch->lives ? batch->lives_count : batch->gives ? batch->gives_count : 1;
     batch->ordinal = ++zone->ordinal;
+    if (batch->gives)
+        zone->note = batch->ordinal;
     batch->spans_before = zone->spans;
-    batch->slotted = sh_replog_zone_slotted(zone);
     batch->made_before = zone->unsettled_last;
     batch->made_behind = NULL;
     if (zone->unsettled_last)
@@ -105,7 +114,6 @@ void sh_replog_roll_tell(struct sh_replog_batch *batch, struct sh_span *span)
 void sh_replog_roll_durable(struct sh_replog_batch *batch)
 {
     struct sh_replog_zone *zone = batch->zone;
-    struct sh_log_slot *slot = &zone->log->slots.slots[batch->slot];
     SH_ASSERT(batch->ordinal && zone->unsettled);
     if (batch->made_before)
         batch->made_before->made_behind = batch->made_behind;
@@ -115,10 +123,6 @@ void sh_replog_roll_durable(struct sh_replog_batch *batch)
         batch->made_behind->made_before = batch->made_before;
     else
         zone->unsettled_last = batch->made_before;
-    if (slot->told < batch->ordinal)
-        slot->told = batch->ordinal;
-    if (slot->slotted < batch->slotted)
-        slot->slotted = batch->slotted;
 }
 
 void sh_replog_roll_begin(struct sh_replog_zone *zone)
@@ -128,6 +132,7 @@ void sh_replog_roll_begin(struct sh_replog_zone *zone)
     zone->era = (found > lap ? found : lap) + 1;
     zone->spans = zone->spans_found;
     zone->spans_given = 0;
+    zone->note = 0;
 }
 
 /* Numbers of flushes are not given again, or what a slot of the version log has of a former use would count: also where the version log is
@@ -160,6 +165,7 @@ void sh_replog_said_add(struct sh_replog_said *said, const struct sh_span *span)
         said->teller = span->teller;
         said->settled = span->teller - span->unsettled;
         said->counted = span->counted;
+        said->note = span->noted ? span->teller - (span->noted - 1u) : 0;
         said->is_own = span->ordinal == span->teller;
     }
     if (span->tells_slotted)
@@ -175,39 +181,83 @@ void sh_replog_said_merge(struct sh_replog_said *said, const struct sh_replog_sa
         said->teller = of_ring->teller;
         said->settled = of_ring->settled;
         said->counted = of_ring->counted;
+        said->note = of_ring->note;
     }
     if (of_ring->has_slotted)
         slotted_add(said, of_ring->slotted);
 }
 
+/* There is room for another one of that size. */
+static enum shoal_err room_make(void **items, size_t count, size_t *room, size_t size)
+{
+    if (count < *room)
+        return SHOAL_OK;
+    size_t more = *room ? 2 * *room : 64;
+    void *grown = realloc(*items, more * size);
+    if (!grown)
+        return SHOAL_ENOMEM;
+    *items = grown;
+    *room = more;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_replog_roll_head(struct sh_replog_roll *roll, const struct sh_span *span)
+{
+    sh_replog_said_add(&roll->said, span);
+    if (!span->gives)
+        return SHOAL_OK;
+    void *items = roll->notes;
+    enum shoal_err err =
+        room_make(&items, roll->notes_count, &roll->notes_room, sizeof *roll->notes);
+    roll->notes = items;
+    if (!err)
+        roll->notes[roll->notes_count++] =
+            (struct sh_replog_note){span->ordinal, span->given_use, span->given_spans};
+    return err;
+}
+
 enum shoal_err sh_replog_roll_span(struct sh_replog_roll *roll,
                                    const struct sh_replog_called *called)
 {
-    if (roll->count == roll->room) {
-        size_t room = roll->room ? 2 * roll->room : 64;
-        struct sh_replog_called *grown = realloc(roll->called, room * sizeof *grown);
-        if (!grown)
-            return SHOAL_ENOMEM;
-        roll->called = grown;
-        roll->room = room;
+    void *items = roll->called;
+    enum shoal_err err = room_make(&items, roll->count, &roll->room, sizeof *roll->called);
+    roll->called = items;
+    if (!err)
+        roll->called[roll->count++] = *called;
+    return err;
+}
+
+/* Whether the slot with that use was being given away, by the note that counts. */
+static bool is_given(const struct sh_replog_roll *roll, uint64_t use)
+{
+    for (size_t i = 0; roll->said.note && i < roll->notes_count; i++) {
+        if (roll->notes[i].ordinal == roll->said.note && roll->notes[i].use == use)
+            return true;
     }
-    roll->called[roll->count++] = *called;
-    return SHOAL_OK;
+    return false;
 }
 
 uint32_t sh_replog_roll_lacking(const struct sh_replog_roll *roll,
                                 const struct sh_replog_called **place_out)
 {
-    uint32_t there = 0;
+    uint64_t there = 0;
     *place_out = NULL;
     for (size_t i = 0; i < roll->count; i++) {
         const struct sh_replog_called *called = &roll->called[i];
-        bool is_before = called->ordinal < roll->said.settled;
+        bool is_before = called->ordinal < roll->said.settled && !is_given(roll, called->use);
         there += is_before && called->is_whole;
         if (is_before && !called->is_whole && !*place_out)
             *place_out = called;
     }
-    return roll->said.counted > there ? roll->said.counted - there : 0;
+    for (size_t i = 0; roll->said.note && i < roll->notes_count; i++)
+        there += roll->notes[i].ordinal == roll->said.note ? roll->notes[i].spans : 0;
+    return roll->said.counted > there ? (uint32_t)(roll->said.counted - there) : 0;
+}
+
+void sh_replog_roll_free(struct sh_replog_roll *roll)
+{
+    free(roll->called);
+    free(roll->notes);
 }
 
 bool sh_replog_roll_lacks_numbers(const struct sh_replog_roll *roll,

@@ -17,7 +17,7 @@ void sh_replog_flushes_said(struct sh_replog_zone *zone, const struct sh_span *s
 /* The zone, of which a load has found spans_found, is written to from now on. */
 void sh_replog_roll_begin(struct sh_replog_zone *zone);
 
-/* The head of a span was read, of a slot or of the primary log, in their order. */
+/* The head of a span was read, of the primary log in its order, or of a slot. */
 void sh_replog_said_add(struct sh_replog_said *said, const struct sh_span *span);
 /* What the primary log has said, and the slots did not say later. */
 void sh_replog_said_merge(struct sh_replog_said *said, const struct sh_replog_said *of_ring);
@@ -27,14 +27,25 @@ struct sh_replog_roll {
     struct sh_replog_called {
         uint64_t ordinal;
         uint64_t offset; /* in the file */
+        uint64_t use;    /* of its slot, */
         uint32_t slot;
         bool is_whole;
     } * called;
     size_t count, room;
+    /* Slots that are given away, of which spans tell. */
+    struct sh_replog_note {
+        uint64_t ordinal; /* of the span that tells so */
+        uint64_t use;
+        uint32_t spans;
+    } * notes;
+    size_t notes_count, notes_room;
     struct sh_replog_said said;
 };
 
-/* A span of a slot. ENOMEM. */
+/* The head of a span of a slot. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_roll_head(struct sh_replog_roll *roll,
+                                                   const struct sh_span *span);
+/* A span of a slot, all of which was looked at. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_roll_span(struct sh_replog_roll *roll,
                                                    const struct sh_replog_called *called);
 /* How many had been on the disk, and are missing or damaged. *place_out: one that is damaged; NULL: none has a head. */
@@ -46,5 +57,6 @@ bool sh_replog_roll_lacks_numbers(const struct sh_replog_roll *roll,
                                   const struct sh_replog_lives *lives, uint64_t end);
 /* The highest ordinal; 0: there is none. */
 uint64_t sh_replog_roll_newest(const struct sh_replog_roll *roll);
+void sh_replog_roll_free(struct sh_replog_roll *roll);
 
 #endif

@@ -57,7 +57,9 @@ static void eons_note(struct sh_log_slot *slot, const struct sh_replog_batch *ba
 {
     for (unsigned i = 0; i < batch->lives_count; i++)
         slot->lives_eons |= sh_replog_eon_bit(batch->lives[i].life);
-    if (!batch->lives)
+    if (batch->gives)
+        slot->lives_eons |= sh_replog_eon_bit(batch->life);
+    else if (!batch->lives)
         slot->eons |= sh_replog_eon_bit(batch->life);
 }
 
@@ -117,26 +119,32 @@ static void span_head_put(struct sh_replog_batch *batch)
 {
     struct sh_replog *log = batch->zone->log;
     uint8_t *at = sh_chain_begin(log->blocks, &batch->chain);
-    struct sh_span span = {
-        .zone = batch->zone->id,
-        .use = log->slots.slots[batch->slot].use,
-        .first = batch->first,
-        .sequences = batch->sequences,
-        .bytes = batch->lives ? 0 : (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
-        .whole = batch->zone->durable,
-        .incarnation = batch->zone->incarnation,
-        .life = batch->life,
-        .life_first = batch->life_first,
-        .sound = sound_of(batch),
-        .context = batch->begin};
-    batch->whole = span.whole;
+    struct sh_span span = {.zone = batch->zone->id,
+                           .use = log->slots.slots[batch->slot].use,
+                           .first = batch->first,
+                           .sequences = batch->sequences,
+                           .bytes = batch->lives || batch->gives
+                                        ? 0
+                                        : (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
+                           .whole = batch->zone->durable,
+                           .incarnation = batch->zone->incarnation,
+                           .life = batch->life,
+                           .life_first = batch->life_first,
+                           .sound = sound_of(batch),
+                           .context = batch->begin};
     sh_replog_roll_tell(batch, &span);
     for (unsigned i = 0; i < batch->lives_count; i++, at += SH_SPAN_HEAD_BYTES) {
         span.life = batch->lives[i].life;
         span.life_first = batch->lives[i].first;
         sh_span_put(&span, at);
     }
-    if (!batch->lives)
+    for (unsigned i = 0; i < batch->gives_count; i++, at += SH_SPAN_HEAD_BYTES) {
+        span.gives = true;
+        span.given_use = log->slots.slots[batch->gives[i]].use;
+        span.given_spans = log->slots.slots[batch->gives[i]].spans;
+        sh_span_put(&span, at);
+    }
+    if (!batch->lives && !batch->gives)
         sh_span_put(&span, at);
 }
 
@@ -377,8 +385,6 @@ static void on_synced(struct sh_disk_op *done)
         batch->is_durable = true;
         struct sh_log_slot *slot = &log->slots.slots[batch->slot];
         slot->pending--;
-        if (slot->whole < batch->whole)
-            slot->whole = batch->whole;
         if (batch->ordinal)
             sh_replog_roll_durable(batch);
         if (batch->done)

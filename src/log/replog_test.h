@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/random_test.h"
-#include "log/replog_clean_int.h"
+#include "log/replog_int.h"
 #include "log/scan.h"
 #include "log/slot.h"
 #include "log/version_log.h"
@@ -356,13 +356,6 @@ RIG void rig_take_begin(struct rig *rig, unsigned zone, uint64_t seed, uint64_t 
                                         .arg = taken};
     struct sh_replog_zone *of = sh_replog_zone_find(rig->log, rig_zone_id(zone));
     assert_int_equal(sh_replog_zone_read(of, &read), SHOAL_OK);
-}
-
-/* Whether slots of that zone are being given away: their spans are not counted any more. */
-RIG bool rig_is_giving(const struct rig *rig, unsigned zone)
-{
-    const struct sh_replog_clean *clean = rig->log->clean;
-    return clean && clean->told_from && clean->zone->id == rig_zone_id(zone);
 }
 
 /* --- Reading back ------------------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* Which slots of a log file are free, which are whose, and how far they are filled: 64 bytes each, in memory.
+/* Which slots of a log file are free, which are whose, and how far they are filled: 48 bytes each, in memory.
  *
  *   bare ──(the disk has reserved its room)──► free ──(take)──► a zone's ──(give)──► free ──(discarded)──► bare
  *
@@ -21,16 +21,13 @@
 
 struct sh_log_slot {
     uint64_t use;
-    uint64_t whole;   /* what durable spans in it say */
-    uint64_t slotted; /* the same: before which number all was durable in slots */
-    uint64_t end;     /* behind the highest sequence number in it */
-    uint32_t next;    /* in its list; SH_SLOT_NONE: the last */
-    uint32_t filled;  /* bytes, with the head; of one that is_found, and not is_whole: all of it */
+    uint64_t end;    /* behind the highest sequence number in it */
+    uint32_t next;   /* in its list; SH_SLOT_NONE: the last */
+    uint32_t filled; /* bytes, with the head; of one that is_found, and not is_whole: all of it */
     uint32_t
         since; /* second of the log's clock: each entry in it was current then, or came later */
     uint32_t order; /* of those that were taken, this process's count */
     uint32_t spans; /* in it, but for what a crash has torn */
-    uint32_t told;  /* the last of this process that is durable, by its ordinal */
     /* Of survivors: how often its first entries had been copied, up to SH_SLOT_GENERATION_MAX; and how old its entries were on average when they
      * were copied, by bytes, in seconds. */
     uint32_t generation : 7;
@@ -59,7 +56,7 @@ struct sh_log_slots {
     uint32_t taken;      /* so far */
 };
 
-_Static_assert(sizeof(struct sh_log_slot) == 64, "bytes of memory a slot");
+_Static_assert(sizeof(struct sh_log_slot) == 48, "bytes of memory a slot");
 
 /* A zone's. All zero but first = SH_SLOT_NONE: none. */
 struct sh_log_slot_list {
