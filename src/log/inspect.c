@@ -346,9 +346,8 @@ static enum shoal_err slot_look(struct sh_inspect *inspect, uint32_t number)
 bool sh_inspect_ring_has(const struct sh_inspect *inspect, const struct sh_span *span,
                          uint64_t zone)
 {
-    return span->zone && span->life && (uint32_t)span->use + 1 >= inspect->seen.lap &&
-           (!zone || span->zone == zone) &&
-           !sh_replog_marks_have(&inspect->marks, span->zone, span->incarnation);
+    return (uint32_t)span->use + 1 >= inspect->seen.lap && (!zone || span->zone == zone) &&
+           sh_replog_ring_counts(&inspect->marks, span);
 }
 
 /* Of the spans of the primary log, which have been looked at. */
@@ -482,7 +481,7 @@ static enum shoal_err heads_read(struct sh_inspect *inspect)
         }
         if (sh_log_slot_is_half(inspect->slot))
             tell(inspect, SH_INSPECT_HEAD, i, offset, head.zone);
-        const struct sh_replog_dropped mark = {head.zone, head.incarnation, i};
+        const struct sh_replog_dropped mark = {head.zone, head.incarnation, i, false};
         if (head.kind == SH_SLOT_DROPPED && sh_replog_marks_add(&inspect->marks, &mark))
             return SHOAL_ENOMEM;
         inspect->heads[i] =

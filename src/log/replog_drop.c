@@ -76,7 +76,8 @@ enum shoal_err sh_replog_marks_add(struct sh_replog_marks *marks,
 bool sh_replog_marks_have(const struct sh_replog_marks *marks, uint64_t zone, uint32_t incarnation)
 {
     for (unsigned i = 0; i < marks->count; i++) {
-        if (marks->marks[i].zone == zone && incarnation <= marks->marks[i].incarnation)
+        if (!marks->marks[i].is_of_ring && marks->marks[i].zone == zone &&
+            incarnation <= marks->marks[i].incarnation)
             return true;
     }
     return false;

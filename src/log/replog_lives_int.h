@@ -22,7 +22,8 @@ struct sh_replog_marks {
     struct sh_replog_dropped {
         uint64_t zone;
         uint32_t incarnation;
-        uint32_t slot; /* whose head says so; SH_SLOT_NONE: the primary log does */
+        uint32_t slot;   /* whose head says so; SH_SLOT_NONE: the primary log does */
+        bool is_of_ring; /* only what the primary log has */
     } * marks;
     unsigned count, room;
 };
@@ -81,9 +82,12 @@ bool sh_replog_ranges_lack(const struct sh_replog_ranges *ranges,
 struct sh_scan sh_replog_ring_scan(const struct sh_log_file *file, const uint8_t *ring);
 /* The last lap; 0: there is none. A start reads that, and the one before. */
 uint32_t sh_replog_ring_last(const struct sh_log_file *file, const uint8_t *ring);
-/* Which zones were dropped, by what a start reads. ENOMEM. */
+/* Which zones were dropped, by what a start reads. What it reads is of one process, in which a zone has another incarnation only once it was dropped:
+ * so of each zone only the highest incarnation there counts, also where the mark that says so is damaged. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_ring_marks(const struct sh_log_file *file,
                                                     const uint8_t *ring,
                                                     struct sh_replog_marks *marks);
+/* Whether that span counts, of a lap that is read, by these marks. */
+bool sh_replog_ring_counts(const struct sh_replog_marks *marks, const struct sh_span *span);
 
 #endif

@@ -39,8 +39,8 @@ struct sh_replog_load {
     /* Of a zone that is read. */
     struct sh_replog_read read; /* take NULL: it is not */
     struct sh_currents *currents;
-    bool is_other_eon;          /* versions were learned by another eon's name */
-    bool has_no_room;           /* for all versions: they are learned anew, with more */
+    bool is_other_eon; /* versions were learned by another eon's name */
+    bool has_no_room;  /* for all versions: they are learned anew, with more */
     /* The hull of the owner's own chunks that were seen, and how many versions of them; for an array. */
     uint64_t hull_first, hull_last, hull_seen;
     struct sh_replog_entry held; /* that was offered, and not taken yet */

@@ -224,8 +224,8 @@ static enum shoal_err marks_find(struct sh_replog *log)
         bool is_used;
         err = head_read(log, i, &head, &is_used);
         if (!err && is_used && head.kind == SH_SLOT_DROPPED)
-            err = sh_replog_marks_add(&log->marks,
-                                      &(struct sh_replog_dropped){head.zone, head.incarnation, i});
+            err = sh_replog_marks_add(
+                &log->marks, &(struct sh_replog_dropped){head.zone, head.incarnation, i, false});
     }
     return err;
 }
@@ -436,8 +436,7 @@ static enum shoal_err lap_said(struct sh_replog *log, const uint8_t *bytes, uint
     enum shoal_err err = SHOAL_OK;
     while (!err && sh_scan_next(&scan, &span, &entries)) {
         struct sh_replog_zone *zone;
-        if ((uint32_t)span.use != lap || !span.zone || !span.life ||
-            sh_replog_marks_have(&log->marks, span.zone, span.incarnation))
+        if ((uint32_t)span.use != lap || !sh_replog_ring_counts(&log->marks, &span))
             continue;
         err = sh_replog_zone_make(log, span.zone, (uint16_t)(span.zone >> 48), span.incarnation,
                                   &zone);
@@ -472,8 +471,7 @@ static enum shoal_err lap_again(struct sh_replog *log, const uint8_t *bytes, uin
     struct sh_reader entries;
     enum shoal_err err = SHOAL_OK;
     while (!err && sh_scan_next(&scan, &span, &entries)) {
-        if ((uint32_t)span.use == lap && span.zone && span.life &&
-            !sh_replog_marks_have(&log->marks, span.zone, span.incarnation))
+        if ((uint32_t)span.use == lap && sh_replog_ring_counts(&log->marks, &span))
             err = span_again(log, &span, &entries, scan.begin / SH_BLOCK_BYTES < sound);
     }
     return err;

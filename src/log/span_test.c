@@ -29,7 +29,8 @@ static const struct sh_span example = {
     .teller = UINT64_C(0x0e1e2e3e4e5e6e7e),
     .tells_slotted = true,
     .unslotted_piece = 0xa7b8,
-    .unsettled = 0x0b1b2b3b,
+    .unsettled = 0x2b3b,
+    .noted = 0x0b1b,
     .counted = 0x0c1c2c3c,
     .unslotted = 0x0d1d2d3d,
     .flushes = 0x0f1f2f3f,
@@ -60,6 +61,10 @@ static void assert_same(const struct sh_span *a, const struct sh_span *b)
     assert_int_equal(a->unslotted_piece, b->unslotted_piece);
     assert_int_equal(a->tells_slotted, b->tells_slotted);
     assert_int_equal(a->unsettled, b->unsettled);
+    assert_int_equal(a->noted, b->noted);
+    assert_int_equal(a->gives, b->gives);
+    assert_int_equal(a->given_use, b->given_use);
+    assert_int_equal(a->given_spans, b->given_spans);
     assert_int_equal(a->counted, b->counted);
     assert_int_equal(a->unslotted, b->unslotted);
     assert_int_equal(a->flushes, b->flushes);
@@ -77,6 +82,22 @@ static void test_fields(void **state)
     sh_span_put(&first, head);
     assert_true(sh_span_get(head, &got));
     assert_same(&got, &first);
+}
+
+/* One that gives a slot away has that in place of its entries' context. */
+static void test_gives(void **state)
+{
+    (void)state;
+    uint8_t head[SH_SPAN_HEAD_BYTES];
+    struct sh_span gives = example, got;
+    gives.bytes = 0;
+    gives.gives = true;
+    gives.given_use = UINT64_C(0xfedcba9876543210);
+    gives.given_spans = 0x89abcdef;
+    sh_span_put(&gives, head);
+    assert_true(sh_span_get(head, &got));
+    gives.context = (struct sh_replog_context){.size = 0};
+    assert_same(&got, &gives);
 }
 
 /* The format is what it was: a log that was written by an earlier build is read. */
@@ -120,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_gives),
         cmocka_unit_test(test_format),
         cmocka_unit_test(test_damage),
     };
