@@ -26,9 +26,10 @@ struct written {
 };
 
 struct run_kind {
-    bool has_drops; /* zones are dropped, and added again at once */
-    bool fills;     /* the disk is full at times: others take what is left, and give it back */
-    bool flips;     /* bits go bad while the process is away */
+    bool has_drops;    /* zones are dropped, and added again at once */
+    bool fills;        /* the disk is full at times: others take what is left, and give it back */
+    bool flips;        /* bits go bad: while the process is away, */
+    uint32_t flip_ppm; /* or in so many of its writes, if not 0 */
     bool has_no_primary;
     uint16_t epoch_max; /* of an eon; 0: more than a test uses */
 };
@@ -664,6 +665,7 @@ static inline void run_as(uint64_t seed, const struct run_kind *kind)
     struct sh_prng prng = sh_prng_make(seed);
     struct sh_disk_faults faults = faults_of(&prng), calm = faults;
     calm.write_err_ppm = calm.sync_err_ppm = calm.again_ppm = 0;
+    faults.flip_ppm = kind->flip_ppm;
     test.seed = seed;
     test.sync_one_in = sh_prng_below(&prng, 2) ? 2 : 20;
     test.batch_bytes = sh_prng_below(&prng, 2) ? 16 << 10 : 56 << 10;
@@ -688,8 +690,9 @@ static inline void run_as(uint64_t seed, const struct run_kind *kind)
             all_handed += (unsigned)(test.handed[i] - test.durable[i]);
             test.durable[i] = test.handed[i];
         }
-        test.is_flipped = false;
-        if (kind->flips && sh_prng_below(&test.flips, 4)) {
+        test.is_flipped = kind->flip_ppm;
+        test.was_flipped |= test.is_flipped;
+        if (kind->flips && !kind->flip_ppm && sh_prng_below(&test.flips, 4)) {
             flip(&test);
             all_flips += test.is_flipped;
             test.was_flipped |= test.is_flipped;

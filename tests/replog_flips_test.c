@@ -2,7 +2,7 @@
  * each zone has all acknowledged writes, with the right bytes, or the log says that it is damaged, or ends before them; nothing wrong is ever
  * handed out. Where no bit has gone bad, nothing is called damaged, by the log or by a look at its file.
  *
- * SHOAL_TEST_SEEDS: how many fresh seeds (default 0). SHOAL_TEST_SEED: the first of them. */
+ * SHOAL_TEST_SEEDS: how many fresh seeds (default 40). SHOAL_TEST_SEED: the first of them. */
 #include "tests/replog_crash_int.h"
 
 #define EPOCHS                                                                                     \
@@ -28,11 +28,10 @@ static void fixed_seeds_tell_of_damage(void **state)
     assert_true(all_flips > 200 && all_told > 50 && all_ended_early > 2 && all_taken > 10000);
 }
 
-/* None by default: in one of some 1,000 seeds damage is not told, for a reason that is not known yet (the 19th seed from 159453197603708 on). */
 static void fresh_seeds_tell_of_damage(void **state)
 {
     (void)state;
-    test_fresh_seeds(0, run_seed);
+    test_fresh_seeds(40, run_seed);
 }
 
 int main(void)

@@ -155,7 +155,7 @@ class Log(harness.Case):
         head[4:8] = crc32c(head[8:64]).to_bytes(4, "little")
         (folder / "replicas.log").write_bytes(bytes(head) + self.before[4096:])
         self.before = (folder / "replicas.log").read_bytes()
-        self.refused("shoal", "log", "info", folder, says="is a log in another format than 1")
+        self.refused("shoal", "log", "info", folder, says=r"is a log in another format than this version.s \(2\)(.|\n)*begins a new log, without its replicas")
 
     def test_in_use(self):
         folder = self.folder / "used"
