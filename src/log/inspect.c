@@ -233,6 +233,7 @@ static enum shoal_err span_call(const struct sh_inspect *inspect, struct sh_insp
                                                       SH_SLOT_HEAD_BYTES + walk->scan.begin,
                                             .use = walk->span.use,
                                             .slot = slot,
+                                            .parts = walk->parts,
                                             .is_whole = walk->is_whole};
     return sh_replog_roll_span(&zone->roll, &called);
 }

@@ -110,6 +110,7 @@ void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_e
     struct sh_replog *log = batch->zone->log;
     size_t stored = sh_replog_entry_stored(entry), most = SH_REPLOG_ENTRY_HEAD_MAX + stored, left;
     uint8_t *at = sh_chain_end(log->blocks, &batch->chain, &left);
+    batch->entries++;
     if (left >= most) {
         size_t head = sh_replog_entry_head(entry, &batch->end, at);
         if (stored)

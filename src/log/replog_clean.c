@@ -525,7 +525,7 @@ static unsigned end(struct sh_replog *log, bool is_done)
     unsigned taken = slots_taken(clean);
     zone->fruitless_ns = log->now_ns;
     for (unsigned i = 0; is_done && i < clean->gone_count; i++) {
-        zone->spans_given += log->slots.slots[clean->gone[i]].spans;
+        zone->parts_given += log->slots.slots[clean->gone[i]].parts;
         sh_log_slots_give(&log->slots, &zone->slots, clean->gone[i]);
     }
     if (is_done || clean->phase < GIVES) /* else some of them may be gone */

@@ -52,8 +52,9 @@ struct sh_replog_batch {
     uint64_t first;       /* sequence number, */
     uint16_t first_piece; /* and piece, where some of that chunk went to a batch before */
     uint32_t sequences;
+    uint32_t entries;
     uint32_t ordinal; /* of its span, this process's count; 0: it has none */
-    uint64_t spans_before;
+    uint64_t parts_before;
     struct sh_replog_batch *made_before, *made_behind; /* of the zone's that are not durable */
     uint16_t life;                                     /* that, too */
     uint64_t life_first;
@@ -124,12 +125,12 @@ struct sh_replog_zone {
     /* The zone's spans in slots (replog_roll.c): ordinals of this process, and batches that are not durable, in their order. */
     uint32_t era, ordinal;
     struct sh_replog_batch *unsettled, *unsettled_last;
-    uint64_t spans,
-        spans_given; /* that were found or made; of these, in slots that were given away */
+    uint64_t parts,
+        parts_given; /* of spans that were found or made; of these, in slots that were given away */
     uint32_t
         note; /* the ordinal of spans that give slots which are being given away; 0: none are */
     uint64_t ordinal_found; /* by the load: the highest, */
-    uint32_t spans_found;   /* and how many there are to be */
+    uint32_t parts_found;   /* and how many there are to be */
     /* By the primary log, at the start: what it says; and the highest number of which a write had been on the disk there, and is damaged. */
     struct sh_replog_said said_found;
     uint64_t number_lost;
@@ -389,7 +390,8 @@ struct sh_replog_walk {
     struct sh_reader entries;
     uint32_t
         seen; /* numbers of the span: entries, but of a chunk in pieces, and of a pair, only the last one */
-    bool is_whole;          /* all of the last span could be read */
+    uint32_t parts;         /* of the last span, that could be read: it, and its entries */
+    bool is_whole;          /* all of it could be read */
     uint64_t from, to;      /* what was read of it, as a range of places (sh_replog_place) */
     uint64_t counts_before; /* numbers of its life */
     uint64_t end;           /* numbers from there on do not count; UINT64_MAX: all do, by this */

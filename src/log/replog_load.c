@@ -89,7 +89,7 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
         return false;
     load->has_numbers = head.kind == SH_SLOT_ENTRIES; /* what survived has none any more */
     if (load->phase == SH_REPLOG_LOADS)
-        log->slots.slots[load->slots[load->reader.next]].spans = 0;
+        log->slots.slots[load->slots[load->reader.next]].parts = 0;
     bool is_known = load->has_numbers && load->phase != SH_REPLOG_LOADS; /* what counts */
     sh_replog_walk_begin(&load->walk, is_known ? &load->zone->lives : NULL, bytes,
                          log->head.slot_bytes, head.use);
@@ -134,8 +134,9 @@ static enum shoal_err span_call(struct sh_replog_load *load)
                                                       SH_SLOT_HEAD_BYTES + walk->scan.begin,
                                             .use = walk->span.use,
                                             .slot = slot,
+                                            .parts = walk->parts,
                                             .is_whole = walk->is_whole};
-    log->slots.slots[slot].spans += walk->is_whole;
+    log->slots.slots[slot].parts += walk->parts;
     return sh_replog_roll_span(&load->roll, &called);
 }
 
@@ -278,15 +279,15 @@ static bool lacks_some(struct sh_replog_load *load)
                    !load->roll.said.teller;
     bool lacks = lacking || is_lost || lacks_numbers(load);
     zone->ordinal_found = sh_replog_roll_newest(&load->roll);
-    zone->spans_found = lacking + (lacks && !lacking);
+    zone->parts_found = lacking + (lacks && !lacking);
     for (size_t i = 0; i < load->roll.count; i++)
-        zone->spans_found += load->roll.called[i].is_whole;
+        zone->parts_found += load->roll.called[i].parts;
     if (!lacks || load->is_damaged)
         return lacks;
     sh_replog_damage_add(zone, place ? place->slot : SH_SLOT_NONE, place ? place->offset : 0);
     SH_ERROR("log", "a replica lacks what had been on the disk: the zone needs another one",
              SH_TEXT("file", zone->log->config.name), SH_U64("zone", zone->id),
-             SH_U64("spans", lacking), SH_U64("offset", place ? place->offset : 0));
+             SH_U64("parts", lacking), SH_U64("offset", place ? place->offset : 0));
     return true;
 }
 

@@ -1,18 +1,18 @@
 /* Which spans of a zone there are to be in slots, so that a load knows damage that would else pass for a torn write.
  *
  * Nothing in a slot tells of its last span that it had been on the disk: only what is written elsewhere later can. So each span in a
- * slot has an ordinal, and tells how many of the spans before a certain one (`settled`: all of them were durable) were in slots. A load
- * finds the span with the highest ordinal that tells, counts those before its `settled` that are whole, and knows that as many as are fewer
- * had been on the disk, and are damaged.
+ * slot has an ordinal, and tells how many *parts* the spans before a certain one (`settled`: all of them were durable) had in slots: each is one
+ * itself, and each of its entries is one. A load finds the span with the highest ordinal that tells, counts the parts of those before its
+ * `settled` that it can read, and knows that as many as are fewer had been on the disk, and are damaged.
  *
  * 1. What tells is true when it is written: spans before `settled` are durable, and those of slots that were given away are not counted.
  * 2. Before the cleaner gives slots away, a note is durable in a slot that stays (replog_clean.c): spans without entries, one for each of
- *    these slots, which name it by its use, and say how many spans it has. Until they are given away, spans tell which note counts. A load
+ *    these slots, which name it by its use, and say how many parts it has. Until they are given away, spans tell which note counts. A load
  *    that finds the note counts what is in none of these slots, and takes as many off what was told: whatever a crash has left of them. A
  *    load that does not find it counts all, since then nothing had been given away; or the note was damaged, and so is the zone.
  *    So in a log in which nothing is damaged the last span that tells counts none that is gone.
- * 3. What a crash tears was not durable, so it is not before any `settled` of its process; a load does not count it for those that come.
- *    So a torn write is never called damage.
+ * 3. What a crash tears was not durable, so it is not before any `settled` of its process. So a torn write is never called damage. For the processes
+ *    that come, a load counts what can be read of it, which is there to stay: its first entries may count.
  * 4. A start puts spans of the primary log into slots before the zone is loaded. Their ordinals are above all others', so they are not
  *    before any `settled` of former processes either. Until the load counts them, they tell what the primary log did.
  * 5. A cleaning that fails before it gives a slot away takes its note back: spans tell of none from then on, and count all. (Where it fails later, the
@@ -57,11 +57,11 @@ static uint32_t settled_of(const struct sh_replog_zone *zone)
     return zone->unsettled ? zone->unsettled->ordinal : zone->ordinal + 1;
 }
 
-/* How many of them are in slots. */
+/* How many parts of them are in slots. */
 static uint64_t counted_of(const struct sh_replog_zone *zone)
 {
-    uint64_t before = zone->unsettled ? zone->unsettled->spans_before : zone->spans;
-    return before > zone->spans_given ? before - zone->spans_given : 0;
+    uint64_t before = zone->unsettled ? zone->unsettled->parts_before : zone->parts;
+    return before > zone->parts_given ? before - zone->parts_given : 0;
 }
 
 /* A zone that was not loaded yet goes on to tell what the primary log has told. */
@@ -93,11 +93,13 @@ void sh_replog_ring_tell(const struct sh_replog_zone *zone, struct sh_span *span
 void sh_replog_roll_tell(struct sh_replog_batch *batch, struct sh_span *span)
 {
     struct sh_replog_zone *zone = batch->zone;
-    uint32_t spans = batch->lives ? batch->lives_count : batch->gives ? batch->gives_count : 1;
+    uint32_t parts = batch->lives   ? batch->lives_count
+                     : batch->gives ? batch->gives_count
+                                    : 1 + batch->entries;
     batch->ordinal = ++zone->ordinal;
     if (batch->gives)
         zone->note = batch->ordinal;
-    batch->spans_before = zone->spans;
+    batch->parts_before = zone->parts;
     batch->made_before = zone->unsettled_last;
     batch->made_behind = NULL;
     if (zone->unsettled_last)
@@ -105,8 +107,8 @@ void sh_replog_roll_tell(struct sh_replog_batch *batch, struct sh_span *span)
     else
         zone->unsettled = batch;
     zone->unsettled_last = batch;
-    zone->spans += spans;
-    zone->log->slots.slots[batch->slot].spans += spans;
+    zone->parts += parts;
+    zone->log->slots.slots[batch->slot].parts += parts;
     span->ordinal = (uint64_t)(zone->versions ? zone->era : zone->log->lap) << 32 | batch->ordinal;
     tell(zone, span, batch->ordinal);
 }
@@ -130,8 +132,8 @@ void sh_replog_roll_begin(struct sh_replog_zone *zone)
     uint32_t found = (uint32_t)(zone->ordinal_found >> 32), lap = zone->log->lap;
     SH_ASSERT(!zone->unsettled);
     zone->era = (found > lap ? found : lap) + 1;
-    zone->spans = zone->spans_found;
-    zone->spans_given = 0;
+    zone->parts = zone->parts_found;
+    zone->parts_given = 0;
     zone->note = 0;
 }
 
@@ -212,7 +214,7 @@ enum shoal_err sh_replog_roll_head(struct sh_replog_roll *roll, const struct sh_
     roll->notes = items;
     if (!err)
         roll->notes[roll->notes_count++] =
-            (struct sh_replog_note){span->ordinal, span->given_use, span->given_spans};
+            (struct sh_replog_note){span->ordinal, span->given_use, span->given_parts};
     return err;
 }
 
@@ -245,12 +247,12 @@ uint32_t sh_replog_roll_lacking(const struct sh_replog_roll *roll,
     for (size_t i = 0; i < roll->count; i++) {
         const struct sh_replog_called *called = &roll->called[i];
         bool is_before = called->ordinal < roll->said.settled && !is_given(roll, called->use);
-        there += is_before && called->is_whole;
+        there += is_before ? called->parts : 0;
         if (is_before && !called->is_whole && !*place_out)
             *place_out = called;
     }
     for (size_t i = 0; roll->said.note && i < roll->notes_count; i++)
-        there += roll->notes[i].ordinal == roll->said.note ? roll->notes[i].spans : 0;
+        there += roll->notes[i].ordinal == roll->said.note ? roll->notes[i].parts : 0;
     return roll->said.counted > there ? (uint32_t)(roll->said.counted - there) : 0;
 }
 

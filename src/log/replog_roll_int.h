@@ -14,7 +14,7 @@ void sh_replog_roll_tell(struct sh_replog_batch *batch, struct sh_span *span);
 void sh_replog_roll_durable(struct sh_replog_batch *batch);
 /* What a span says of the zone's version log. */
 void sh_replog_flushes_said(struct sh_replog_zone *zone, const struct sh_span *span);
-/* The zone, of which a load has found spans_found, is written to from now on. */
+/* The zone, of which a load has found parts_found, is written to from now on. */
 void sh_replog_roll_begin(struct sh_replog_zone *zone);
 
 /* The head of a span was read, of the primary log in its order, or of a slot. */
@@ -29,6 +29,7 @@ struct sh_replog_roll {
         uint64_t offset; /* in the file */
         uint64_t use;    /* of its slot, */
         uint32_t slot;
+        uint32_t parts; /* of it that can be read */
         bool is_whole;
     } * called;
     size_t count, room;
@@ -36,7 +37,7 @@ struct sh_replog_roll {
     struct sh_replog_note {
         uint64_t ordinal; /* of the span that tells so */
         uint64_t use;
-        uint32_t spans;
+        uint32_t parts;
     } * notes;
     size_t notes_count, notes_room;
     struct sh_replog_said said;
@@ -48,7 +49,7 @@ SHOAL_NODISCARD enum shoal_err sh_replog_roll_head(struct sh_replog_roll *roll,
 /* A span of a slot, all of which was looked at. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_roll_span(struct sh_replog_roll *roll,
                                                    const struct sh_replog_called *called);
-/* How many had been on the disk, and are missing or damaged. *place_out: one that is damaged; NULL: none has a head. */
+/* How many parts had been on the disk, and are missing or damaged. *place_out: one that is damaged; NULL: none has a head. */
 uint32_t sh_replog_roll_lacking(const struct sh_replog_roll *roll,
                                 const struct sh_replog_called **place_out);
 /* Whether a write is missing that only the primary log had, and that had been on the disk: of those before `end`. The ranges have been sorted. */

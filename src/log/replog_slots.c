@@ -141,7 +141,7 @@ static void span_head_put(struct sh_replog_batch *batch)
     for (unsigned i = 0; i < batch->gives_count; i++, at += SH_SPAN_HEAD_BYTES) {
         span.gives = true;
         span.given_use = log->slots.slots[batch->gives[i]].use;
-        span.given_spans = log->slots.slots[batch->gives[i]].spans;
+        span.given_parts = log->slots.slots[batch->gives[i]].parts;
         sh_span_put(&span, at);
     }
     if (!batch->lives && !batch->gives)

@@ -71,6 +71,7 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
                                           struct sh_replog_entry *entry_out)
 {
     if (!walk->is_in_span) {
+        walk->parts = 1;
         walk->is_in_span = span_next(walk);
         return walk->is_in_span ? SH_REPLOG_WALKED_HEAD : SH_REPLOG_WALKED_END;
     }
@@ -81,6 +82,7 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
         uint64_t sequence = span->first + walk->seen;
         walk->is_void = sequence >= walk->counts_before;
         walk->seen += is_last;
+        walk->parts++;
         if (entry_out->is_with_next) /* takes no place: what follows has it */
             return SH_REPLOG_WALKED_ENTRY;
         if (walk->from == walk->to)

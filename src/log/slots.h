@@ -27,7 +27,8 @@ struct sh_log_slot {
     uint32_t
         since; /* second of the log's clock: each entry in it was current then, or came later */
     uint32_t order; /* of those that were taken, this process's count */
-    uint32_t spans; /* in it, but for what a crash has torn */
+    uint32_t
+        parts; /* the spans in it, and their entries, as far as they can be read (replog_roll.c) */
     /* Of survivors: how often its first entries had been copied, up to SH_SLOT_GENERATION_MAX; and how old its entries were on average when they
      * were copied, by bytes, in seconds. */
     uint32_t generation : 7;

@@ -33,7 +33,7 @@ void sh_span_put(const struct sh_span *span, uint8_t into[SH_SPAN_HEAD_BYTES])
     sh_store64(into + 40, span->gives ? span->given_use
                                       : (context->local_id | (uint64_t)context->creator << 48));
     sh_store32(into + 48, context->size);
-    sh_store32(into + 52, span->gives ? span->given_spans : context->seconds);
+    sh_store32(into + 52, span->gives ? span->given_parts : context->seconds);
     sh_store32(into + 56, context->sum);
     sh_store16(into + 60, context->epoch);
     sh_store16(into + 62, span->life);
@@ -88,7 +88,7 @@ bool sh_span_get(const uint8_t from[SH_SPAN_HEAD_BYTES], struct sh_span *span_ou
     if (sh_load16(from + 84) & GIVES) {
         span_out->gives = true;
         span_out->given_use = last;
-        span_out->given_spans = sh_load32(from + 52);
+        span_out->given_parts = sh_load32(from + 52);
         span_out->context = (struct sh_replog_context){.size = 0};
     }
     return true;

@@ -12,7 +12,7 @@
  *   u32 sound, u8 flags (1: synced later, 2: tells, 4: tells_slotted, 8: gives), u8 zero, u16 unslotted_piece
  *   u64 ordinal, u64 teller, u16 unsettled, u16 noted, u32 counted, u32 unslotted, u32 flushes
  *
- * One that gives has no entries; in place of local ID and creator it has the use of a slot, and in place of the seconds how many spans that has.
+ * One that gives has no entries; in place of local ID and creator it has the use of a slot, and in place of the seconds how many parts that has.
  *
  * The use says which use of a slot, or which lap of the primary log, the span belongs to: what lies there from an
  * earlier one is not taken for it. A use can't be guessed, so no payload passes for a span. What is in the
@@ -54,10 +54,10 @@ struct sh_span {
         unsettled; /* those before teller - unsettled were durable, or are not in slots any more */
     uint16_t
         noted; /* the slots that the span teller - (noted - 1) gives are being given away, if that is there; 0: none are */
-    uint32_t counted; /* so many of these are in slots, those that are being given away too */
+    uint32_t counted; /* so many parts these have in slots, those that are being given away too */
     bool gives;       /* that slot of the zone will be given away */
     uint64_t given_use;
-    uint32_t given_spans;
+    uint32_t given_parts;
     bool tells_slotted;
     uint16_t
         unslotted_piece; /* and the pieces before that one of the number whole - unslotted itself, if it is a chunk in pieces */

@@ -64,7 +64,7 @@ static void assert_same(const struct sh_span *a, const struct sh_span *b)
     assert_int_equal(a->noted, b->noted);
     assert_int_equal(a->gives, b->gives);
     assert_int_equal(a->given_use, b->given_use);
-    assert_int_equal(a->given_spans, b->given_spans);
+    assert_int_equal(a->given_parts, b->given_parts);
     assert_int_equal(a->counted, b->counted);
     assert_int_equal(a->unslotted, b->unslotted);
     assert_int_equal(a->flushes, b->flushes);
@@ -93,7 +93,7 @@ static void test_gives(void **state)
     gives.bytes = 0;
     gives.gives = true;
     gives.given_use = UINT64_C(0xfedcba9876543210);
-    gives.given_spans = 0x89abcdef;
+    gives.given_parts = 0x89abcdef;
     sh_span_put(&gives, head);
     assert_true(sh_span_get(head, &got));
     gives.context = (struct sh_replog_context){.size = 0};
