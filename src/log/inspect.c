@@ -360,8 +360,9 @@ struct ring_look {
     size_t former_begin;  /* of the lap before: where its last span begins; 0: none */
 };
 
+/* sound: before which of its blocks the last lap had been on the disk. */
 static enum shoal_err ring_span_end(struct sh_inspect *inspect, struct sh_inspect_of *zone,
-                                    const struct sh_replog_walk *walk)
+                                    const struct sh_replog_walk *walk, uint32_t sound)
 {
     const struct sh_replog_range range = {walk->from, walk->to, walk->span.life};
     size_t bytes = walk->scan.at - walk->scan.begin;
@@ -369,6 +370,13 @@ static enum shoal_err ring_span_end(struct sh_inspect *inspect, struct sh_inspec
     zone->seen.primary_bytes += bytes;
     inspect->seen.primary_spans++;
     inspect->seen.primary_bytes += bytes;
+    uint64_t lost = walk->span.first + walk->seen;
+    bool is_sound =
+        (uint32_t)walk->span.use == inspect->seen.lap && walk->scan.begin / SH_BLOCK_BYTES < sound;
+    if (is_sound && walk->seen < walk->span.sequences) {
+        zone->number_lost = lost > zone->number_lost ? lost : zone->number_lost;
+        zone->has_number_lost = true;
+    }
     return sh_replog_ranges_add(&zone->ranges, &range);
 }
 
@@ -390,13 +398,16 @@ static void laps_note(const struct sh_inspect *inspect, const struct sh_replog_w
 /* Damage is what can't be read and had been on the disk, as spans say that lie behind it in its lap. The rest of the lap before, all of
  * which had been, begins anywhere: behind the last lap a torn write may have overwritten it, up to a pack's bytes, and where packs are synced
  * later, any number of them. Where the last lap has come to its end, the first pack of the next one may have been torn so that nothing of it can be
- * read, and has overwritten what was in slots by then. */
+ * read, and has overwritten what was in slots by then; in a primary log of less than two packs, the end of the last lap as well. What was in no slot by then is told in any
+ * case (lacking_tell). */
 static void ring_harm(struct sh_inspect *inspect, uint64_t zone, const struct ring_look *look)
 {
     size_t left_over = look->last_end + SH_REPLOG_PACK_BYTES;
     size_t ring = (size_t)inspect->seen.file.primary_blocks * SH_BLOCK_BYTES;
     size_t from =
-        look->ends_with_none || left_over > ring - SH_BLOCK_BYTES ? SH_REPLOG_PACK_BYTES : 0;
+        look->ends_with_none || left_over > ring - SH_BLOCK_BYTES || ring < 2 * SH_REPLOG_PACK_BYTES
+            ? SH_REPLOG_PACK_BYTES
+            : 0;
     for (size_t i = 0; i < inspect->breaks_count; i++) {
         const struct sh_inspect_break *broken = &inspect->breaks[i];
         bool is_left = !look->is_synced_later && broken->at >= left_over;
@@ -422,6 +433,7 @@ static enum shoal_err ring_look(struct sh_inspect *inspect, uint64_t zone_only)
     struct sh_replog_walk walk;
     struct sh_replog_entry entry;
     struct ring_look look = {.last_end = 0};
+    uint32_t sound = sh_replog_ring_sound(&inspect->seen.file, inspect->ring, inspect->seen.lap);
     bool had_none = false; /* the last span is nobody's */
     struct sh_inspect_of *zone = NULL;
     enum shoal_err err = SHOAL_OK;
@@ -452,7 +464,7 @@ static enum shoal_err ring_look(struct sh_inspect *inspect, uint64_t zone_only)
             inspect->seen.entries++;
             entry_note(zone, &entry);
         } else if (!err && zone && got == SH_REPLOG_WALKED_SPAN) {
-            err = ring_span_end(inspect, zone, &walk);
+            err = ring_span_end(inspect, zone, &walk, sound);
         }
     } while (!err && got != SH_REPLOG_WALKED_END);
     if (!err)
@@ -518,7 +530,9 @@ static void lacking_tell(struct sh_inspect *inspect, const struct sh_inspect_of 
     if (sh_replog_roll_lacking(&roll, &place))
         tell(inspect, SH_INSPECT_DAMAGED, place ? place->slot : SH_INSPECT_UNKNOWN,
              place ? place->offset : 0, zone->seen.id);
-    else if (sh_replog_roll_lacks_numbers(&roll, &zone->ranges, &zone->lives, zone->seen.whole))
+    else if (sh_replog_roll_lacks_numbers(&roll, &zone->ranges, &zone->lives, zone->seen.whole) ||
+             (zone->has_number_lost &&
+              sh_replog_roll_lacks_lost(&roll, &zone->ranges, &zone->lives, zone->number_lost)))
         tell(inspect, SH_INSPECT_DAMAGED, SH_INSPECT_PRIMARY, sh_log_primary_at(), zone->seen.id);
 }
 

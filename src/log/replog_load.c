@@ -258,11 +258,8 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
 static bool lacks_numbers(const struct sh_replog_load *load)
 {
     const struct sh_replog_zone *zone = load->zone;
-    uint64_t lost =
-        sh_replog_place(zone->number_lost, UINT16_MAX); /* its last piece is not there */
-    bool lacks_lost = zone->has_number_lost && lost >= load->roll.said.slotted &&
-                      sh_replog_ranges_lack(&load->ranges, &zone->lives, lost, lost + 1);
-    return lacks_lost ||
+    return (zone->has_number_lost && sh_replog_roll_lacks_lost(&load->roll, &load->ranges,
+                                                               &zone->lives, zone->number_lost)) ||
            sh_replog_roll_lacks_numbers(&load->roll, &load->ranges, &zone->lives, load->end);
 }
 

@@ -448,20 +448,6 @@ static enum shoal_err lap_said(struct sh_replog *log, const uint8_t *bytes, uint
     return err;
 }
 
-/* Before which of its blocks a lap had been on the disk, as its spans say. */
-static uint32_t sound_of(const struct sh_replog *log, const uint8_t *bytes, uint32_t lap)
-{
-    struct sh_scan scan = sh_replog_ring_scan(&log->head, bytes);
-    struct sh_span span;
-    struct sh_reader entries;
-    uint32_t sound = 0;
-    while (sh_scan_next(&scan, &span, &entries)) {
-        if ((uint32_t)span.use == lap && span.sound > sound)
-            sound = span.sound;
-    }
-    return sound;
-}
-
 /* All spans of a lap. Of those before so many blocks nothing can be torn. */
 static enum shoal_err lap_again(struct sh_replog *log, const uint8_t *bytes, uint32_t lap,
                                 uint32_t sound)
@@ -501,7 +487,7 @@ static enum shoal_err primary_again(struct sh_replog *log, const uint8_t *bytes)
     if (!err && last) /* what the last lap overwrites of it may be torn */
         err = lap_again(log, bytes, last - 1, 0);
     if (!err)
-        err = lap_again(log, bytes, last, sound_of(log, bytes, last));
+        err = lap_again(log, bytes, last, sh_replog_ring_sound(&log->head, bytes, last));
     if (!err)
         err = relieve(log, NULL);
     if (!err)

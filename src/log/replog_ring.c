@@ -23,6 +23,19 @@ uint32_t sh_replog_ring_last(const struct sh_log_file *file, const uint8_t *ring
     return last;
 }
 
+uint32_t sh_replog_ring_sound(const struct sh_log_file *file, const uint8_t *ring, uint32_t lap)
+{
+    struct sh_scan scan = sh_replog_ring_scan(file, ring);
+    struct sh_span span;
+    struct sh_reader entries;
+    uint32_t sound = 0;
+    while (sh_scan_next(&scan, &span, &entries)) {
+        if ((uint32_t)span.use == lap && span.sound > sound)
+            sound = span.sound;
+    }
+    return sound;
+}
+
 /* A span that is no mark: what the primary log has of its zone's former incarnations does not count. */
 static enum shoal_err former_mark(struct sh_replog_marks *marks, const struct sh_span *span)
 {

@@ -270,6 +270,14 @@ bool sh_replog_roll_lacks_numbers(const struct sh_replog_roll *roll,
            sh_replog_ranges_lack(ranges, lives, roll->said.slotted, sh_replog_place(end, 0));
 }
 
+bool sh_replog_roll_lacks_lost(const struct sh_replog_roll *roll,
+                               const struct sh_replog_ranges *ranges,
+                               const struct sh_replog_lives *lives, uint64_t number)
+{
+    uint64_t last = sh_replog_place(number, UINT16_MAX); /* its last piece is not there */
+    return last >= roll->said.slotted && sh_replog_ranges_lack(ranges, lives, last, last + 1);
+}
+
 uint64_t sh_replog_roll_newest(const struct sh_replog_roll *roll)
 {
     uint64_t newest = 0;

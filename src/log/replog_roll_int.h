@@ -56,6 +56,10 @@ uint32_t sh_replog_roll_lacking(const struct sh_replog_roll *roll,
 bool sh_replog_roll_lacks_numbers(const struct sh_replog_roll *roll,
                                   const struct sh_replog_ranges *ranges,
                                   const struct sh_replog_lives *lives, uint64_t end);
+/* Whether the write with that number is missing, of which the primary log has had a part on the disk that can't be read. */
+bool sh_replog_roll_lacks_lost(const struct sh_replog_roll *roll,
+                               const struct sh_replog_ranges *ranges,
+                               const struct sh_replog_lives *lives, uint64_t number);
 /* The highest ordinal; 0: there is none. */
 uint64_t sh_replog_roll_newest(const struct sh_replog_roll *roll);
 void sh_replog_roll_free(struct sh_replog_roll *roll);
