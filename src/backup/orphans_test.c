@@ -6,7 +6,8 @@
 /* The owners' words, by zone, and how they put them. */
 static struct {
     uint8_t needs[RIG_ZONES];
-    uint64_t life; /* 0: the owner's */
+    const struct rig_owner *owners[RIG_ZONES]; /* NULL: the first */
+    uint64_t life;                             /* 0: the owner's */
     unsigned asked, zones;
     bool is_short, is_long;
 } words;
@@ -25,6 +26,8 @@ static void on_kept(void *arg, struct sh_msg_in *in)
     sh_put64(&out.w, words.life ? words.life : by->life);
     for (size_t i = 0; i < size - 8; i++) {
         uint64_t zone = i < count ? sh_get64(&in->payload) - rig_zone(0) : 0;
+        assert_true(zone >= RIG_ZONES ||
+                    by == (words.owners[zone] ? words.owners[zone] : rig.owners));
         sh_put8(&out.w, zone < RIG_ZONES ? words.needs[zone] : SH_REPLICATION_NEEDED);
     }
     sh_msg_end(in->msg, &out);
@@ -131,6 +134,23 @@ static void test_replica_that_was_found_goes(void **state)
     assert_true(!is_kept(0) && is_kept(1));
     again();
     assert_true(!is_kept(0) && is_kept(1));
+}
+
+/* Of several owners, each is asked about its own, and what one says is of no other's. */
+static void test_each_owner_says_of_its_own(void **state)
+{
+    (void)state;
+    make(0, 1);
+    make(2, 1);
+    words.owners[1] = words.owners[3] = other;
+    assert_int_equal(open_anew(other, 1, 1, 1), SHOAL_OK);
+    assert_int_equal(open_anew(other, 3, 1, 1), SHOAL_OK);
+    (void)record_elsewhere(0, 2);
+    record_elsewhere(3, 2)->owner = other->nid;
+    rig.records[3].zone.life = other->life;
+    looks_pass();
+    assert_true(!is_kept(0) && is_kept(1) && is_kept(2) && !is_kept(3));
+    assert_int_equal(status().orphans, 2);
 }
 
 static void test_replica_of_a_dropped_zone_goes(void **state)
@@ -305,6 +325,7 @@ int main(void)
         CASE_TEST(test_replica_that_is_elsewhere_goes),
         CASE_TEST(test_replica_of_the_same_incarnation_goes),
         CASE_TEST(test_replica_that_was_found_goes),
+        CASE_TEST(test_each_owner_says_of_its_own),
         CASE_TEST(test_replica_of_a_dropped_zone_goes),
         CASE_TEST(test_record_that_does_not_agree_keeps_it),
         CASE_TEST(test_owner_that_needs_it_keeps_it),

@@ -69,7 +69,7 @@ static void codes_check(struct check *check)
         for (uint32_t i = 0; i < count; i++)
             check->counts[list[i].code]++;
     }
-    for (uint32_t code = 1; code < SH_CODES; code++)
+    for (uint32_t code = 1; code < SH_CODES_TABLED; code++)
         SH_ASSERT(check->counts[code] == ranges->codes.counts[code]);
 }
 

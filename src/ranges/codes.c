@@ -1,19 +1,19 @@
-/* The table of distinct values: each has a number of 16 bits while boundaries use it. */
+/* The table of distinct values, but for small ones: each has a number of 16 bits while boundaries use it. */
 #include <sys/mman.h>
 
 #include "base/hash.h"
 #include "ranges/ranges_int.h"
 
-#define SLOTS (SH_CODES * 2)
-#define VALUES_BYTES (SH_CODES * sizeof(sh_word))
-#define COUNTS_BYTES (SH_CODES * sizeof(uint32_t))
+#define SLOTS (SH_CODES_TABLED * 2)
+#define VALUES_BYTES (SH_CODES_TABLED * sizeof(sh_word))
+#define COUNTS_BYTES (SH_CODES_TABLED * sizeof(uint32_t))
 #define SLOTS_BYTES (SLOTS * sizeof(uint16_t))
-#define SPARE_BYTES (SH_CODES * sizeof(uint16_t))
+#define SPARE_BYTES (SH_CODES_TABLED * sizeof(uint16_t))
 #define MAP_BYTES (VALUES_BYTES + COUNTS_BYTES + SLOTS_BYTES + SPARE_BYTES)
 
 enum shoal_err sh_codes_create(struct sh_codes *codes)
 {
-    /* 1.2 MB of addresses; pages come as values do. */
+    /* 0.9 MB of addresses; pages come as values do. */
     uint8_t *at = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED)
@@ -50,6 +50,8 @@ static uint32_t slot_find(const struct sh_codes *codes, uint64_t value)
 
 uint32_t sh_codes_hold(struct sh_codes *codes, uint64_t value)
 {
+    if (value < SH_VALUES_SMALL)
+        return SH_CODES_TABLED + (uint32_t)value;
     uint32_t slot = slot_find(codes, value);
     uint32_t code = codes->slots[slot];
     if (!code) {
@@ -57,7 +59,7 @@ uint32_t sh_codes_hold(struct sh_codes *codes, uint64_t value)
         uint32_t used = atomic_load_explicit(&codes->used, memory_order_relaxed);
         if (codes->spares) {
             code = codes->spare[--codes->spares];
-        } else if (used < SH_CODES) {
+        } else if (used < SH_CODES_TABLED) {
             code = used;
             atomic_store_explicit(&codes->used, used + 1, memory_order_relaxed);
         } else {
@@ -68,7 +70,7 @@ uint32_t sh_codes_hold(struct sh_codes *codes, uint64_t value)
         sh_word_set(&codes->values[code], value);
         codes->slots[slot] = (uint16_t)code;
     }
-    codes->counts[code]++;
+    sh_codes_use(codes, code);
     return code;
 }
 
@@ -88,7 +90,9 @@ static void slot_clear(struct sh_codes *codes, uint32_t slot)
 
 void sh_codes_drop(struct sh_codes *codes, uint32_t code)
 {
-    SH_ASSERT(code && code < SH_CODES && codes->counts[code]);
+    if (code >= SH_CODES_TABLED)
+        return;
+    SH_ASSERT(code && codes->counts[code]);
     if (--codes->counts[code])
         return;
     uint32_t slot = slot_find(codes, sh_codes_value(codes, code));

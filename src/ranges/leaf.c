@@ -106,7 +106,7 @@ static void codes_write(struct sh_ranges *ranges, sh_word *leaf, const struct sh
         for (uint32_t k = 0; k < 4 && i + k < count; k++) {
             uint32_t code = list[i + k].code;
             if (code != SH_CODE_GAP)
-                ranges->codes.counts[code]++;
+                sh_codes_use(&ranges->codes, code);
             four |= (uint64_t)code << 16 * k;
         }
         sh_word_set(&leaf[shape->values_at + i / 4], four);

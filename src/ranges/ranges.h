@@ -23,11 +23,11 @@
  *
  * Memory: a leaf stores where values change. Where ranges touch that is one boundary a range, with
  * a gap behind it two. A boundary takes 4 bytes as the distance from the leaf's first (8 where IDs
- * lie more than 2^32 apart), and 2 bytes as the number of its value in the tree's table of up to
- * 65535 distinct values (8 where that is full). Filled from sorted ranges, leaves are full: 6.4
+ * lie more than 2^32 apart), and 2 bytes as the number of its value: values below 16,384 are their own,
+ * up to 49,151 others are in the tree's table (8 bytes where that is full). Filled from sorted ranges, leaves are full: 6.4
  * bytes a boundary. After changes in no order they are 85 % full; of a million ranges and more one
  * takes 8.1 bytes where they touch, 15.9 where each stands alone, as measured, all counted. Only
- * where more than 65535 values are in use does a range take more, 17.1 bytes if all are different.
+ * where more than 49,151 values that are not small are in use does a range take more, 17.1 bytes if all are different.
  *
  * Reclamation: a published leaf never changes, an inner node only in single references; a change
  * makes new nodes, publishes them by one store, and retires the old ones. Nodes are never unmapped

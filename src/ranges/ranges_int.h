@@ -36,8 +36,10 @@ typedef _Atomic uint64_t sh_word;
 #define SH_LEVELS_MAX 8
 #define SH_KEYS_AT 3
 
-/* Values by number: 0 is a gap, RAW one that the table has no number for. */
+/* Values by number: 0 is a gap, RAW one that there is no number for. Small values are in no table: their numbers follow from them. */
 #define SH_CODES (1u << 16)
+#define SH_VALUES_SMALL (1u << 14)
+#define SH_CODES_TABLED (SH_CODES - SH_VALUES_SMALL) /* the number of value 0 */
 #define SH_CODE_GAP 0
 #define SH_CODE_RAW UINT32_MAX
 
@@ -69,7 +71,7 @@ struct sh_pool {
     uint32_t retired, oldest, newest;
 };
 
-/* The distinct values. Readers look at `values` only. */
+/* The distinct values that are not small. Readers look at `values` only. */
 struct sh_codes {
     void *map;
     sh_word *values;  /* by code */
@@ -271,7 +273,13 @@ void sh_codes_drop(struct sh_codes *codes, uint32_t code);
 size_t sh_codes_bytes(const struct sh_codes *codes);
 static inline uint64_t sh_codes_value(const struct sh_codes *codes, uint32_t code)
 {
-    return sh_word_get(&codes->values[code]);
+    return code < SH_CODES_TABLED ? sh_word_get(&codes->values[code]) : code - SH_CODES_TABLED;
+}
+/* One more user of a code that is held, or whose leaf is written. */
+static inline void sh_codes_use(struct sh_codes *codes, uint32_t code)
+{
+    if (code < SH_CODES_TABLED)
+        codes->counts[code]++;
 }
 
 /* leaf.c. Reads a leaf's boundaries into a list with room for SH_LEAF_MOST; returns how many. */

@@ -44,6 +44,8 @@ struct world {
     uint32_t operations;
 };
 
+static uint64_t values_before; /* those that are set are larger than so much */
+
 /* The model: 0 means that no range holds the slot. */
 static uint64_t model[SLOTS_MOST];
 
@@ -129,7 +131,7 @@ static void operate(struct sh_ranges *ranges, const struct world *world, bool re
     uint32_t last = first + (uint32_t)(rng() % world->longest);
     if (last >= world->slots)
         last = world->slots - 1;
-    uint64_t value = removes ? 0 : 1 + rng() % world->values;
+    uint64_t value = removes ? 0 : values_before + 1 + rng() % world->values;
     shoal_cid from = id(first_id(world, first));
     shoal_cid to = id(last_id(world, last));
     enum shoal_err err =
@@ -203,6 +205,16 @@ static void many_values_make_a_deep_tree(void **state)
     (void)state;
     random_operations(&(struct world){UINT64_C(7) << 48, 1, SLOTS_MOST, 10000000, 2, 1500000});
     random_operations(&(struct world){UINT64_C(7) << 48, 1, SLOTS_MOST, 9, 3, 500000});
+}
+
+/* Some of the values are small, so that they are their own numbers; others are not. */
+static void values_around_the_small_ones(void **state)
+{
+    (void)state;
+    values_before = (1 << 14) - 6;
+    random_operations(&(struct world){0, 1, 4000, 10, 40, 200000});
+    values_before = 0;
+    random_operations(&(struct world){0, 1, 30000, 70000, 3, 200000});
 }
 
 static void far_ids_and_the_end_of_all(void **state)
@@ -393,6 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(near_ids_merge),
         cmocka_unit_test(many_values_make_a_deep_tree),
+        cmocka_unit_test(values_around_the_small_ones),
         cmocka_unit_test(far_ids_and_the_end_of_all),
         cmocka_unit_test(edges),
         cmocka_unit_test(the_limit_refuses_and_removals_go_on),
