@@ -155,7 +155,10 @@ class Log(harness.Case):
         head[4:8] = crc32c(head[8:64]).to_bytes(4, "little")
         (folder / "replicas.log").write_bytes(bytes(head) + self.before[4096:])
         self.before = (folder / "replicas.log").read_bytes()
-        self.refused("shoal", "log", "info", folder, says=r"is a log in another format than this version.s \(2\)(.|\n)*begins a new log, without its replicas")
+        for command in "info", "verify":
+            self.refused("shoal", "log", command, folder,
+                         says=r"is a log in another format than this version's \(2\)(.|\n)*"
+                              "begins a new log, without its replicas, once the file is removed")
 
     def test_in_use(self):
         folder = self.folder / "used"
