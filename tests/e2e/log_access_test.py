@@ -239,7 +239,7 @@ class LogAccess(harness.Case):
             head[4:8] = crc32c(head[8:]).to_bytes(4, "little")
             file.seek(0)
             file.write(head)
-        self.refused_on("data", r"replicas.log has another format than this version's logs \(2\): start "
+        self.refused_on("data", r"replicas.log in data_dir has another format than this version's logs \(2\): start "
                                 "the version that wrote it, or remove it to begin a new log")
         path.unlink()
         self.start_on("data")

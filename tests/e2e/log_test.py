@@ -40,7 +40,7 @@ class Log(harness.Case):
     def test_info(self):
         folder = self.made()
         info = self.log_json("info", folder)
-        for key, expected in (("format", 1), ("cluster", 4711), ("node", 66), ("slots", 80),
+        for key, expected in (("format", 2), ("cluster", 4711), ("node", 66), ("slots", 80),
                               ("slot_bytes", SLOT_BYTES), ("damaged", 0), ("torn", 0),
                               ("primary_bytes", 256 * 4096)):
             self.assertEqual(info[key], expected, key)
@@ -54,7 +54,7 @@ class Log(harness.Case):
         self.assertEqual((second["zone"], second["whole"]), ("65:2", 3))
         self.assertEqual(sum(zone["slots"] for zone in info["zones"]), info["slots_used"])
         text = self.log("info", folder)
-        self.assertIn("Log of node 66 in the cluster 4711, format 1", text)
+        self.assertIn("Log of node 66 in the cluster 4711, format 2", text)
         self.assertRegex(text, r"\n64:1 +64 +1 .* 252 +1\n65:2 ")
 
     def test_segments(self):
