@@ -1,33 +1,19 @@
 /* A node alone whose log goes bad while it runs: bits of its slots flip, the scrub finds them, and the zone's chunks are written once more. Then
  * the store has what it had, a scrub finds nothing, and so does a start after the process was killed: no chunk is missing, none is
  * as it was before, and none that was removed is back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "backup/backup.h"
-#include "log/replog.h"
+#include "backup/alone_test.h"
 #include "log/slot.h"
 #include "recover/home.h"
 #include "tests/seed_int.h"
 
-#define NID UINT64_C(9)
-#define MS UINT64_C(1000000)
 #define LIMIT (UINT64_C(1) << 20) /* of a zone */
-#define SLOT_BYTES (128u << 10)
 #define IDS 3000u
 #define LARGE (3u << 20) /* bytes of a chunk that has a zone of its own */
-#define STEPS_MAX 100000u
 #define FAST (UINT64_C(1) << 30)
 
-static struct sh_disk *disk;
-static struct sh_store *store;
-static struct sh_backup *backup;
-static struct sh_replog *replicas;
-static uint64_t now, draws, copy_rate;
+static uint64_t draws, copy_rate;
 static uint8_t data[LARGE], found[LARGE];
 static uint32_t slots;
 
@@ -38,90 +24,47 @@ static struct chunk {
 } chunks[IDS];
 static unsigned ids; /* above all that were ever there */
 
-static uint64_t now_ns(void *arg)
+static uint64_t time_ns(void *arg)
 {
     (void)arg;
-    return now;
+    return now_ns;
 }
 
 static uint64_t passing_ns(void *arg)
 {
     (void)arg;
-    return now += MS;
-}
-
-static void wake(void *arg)
-{
-    (void)arg;
-}
-
-static void random_fill(void *arg, void *into, size_t size)
-{
-    static uint64_t state = 88172645463325252u;
-    uint8_t *at = into;
-    (void)arg;
-    for (size_t i = 0; i < size; i++)
-        at[i] = (uint8_t)test_draw(&state);
+    return now_ns += MS;
 }
 
 /* --- The node ---------------------------------------------------------------------------------- */
 
 static enum shoal_err node_begin(void)
 {
-    const struct sh_store_config config = {
-        .bytes_max = 64 << 20, .chunk_bytes_max = 4 << 20, .nid = {NID}, .small_pages = true};
-    struct sh_backup_config backed = {.nid = {NID},
-                                      .zone_bytes = LIMIT,
-                                      .sparse_zones = UINT32_MAX,
-                                      .window_bytes = 8 << 20,
-                                      .wake = wake};
-    struct sh_replog_config logged = {.disk = disk,
-                                      .name = "log",
-                                      .random = {random_fill, NULL},
-                                      .cluster = 5,
-                                      .node = NID,
-                                      .slot_bytes = SLOT_BYTES,
-                                      .slots = slots,
-                                      .primary_blocks = 256,
-                                      .buffer_bytes = 8 << 20,
-                                      .batch_bytes = 16 << 10,
-                                      .linger_ns = 10 * MS,
-                                      .versions_max = 256,
-                                      .syncs_later = true,
-                                      .handed = sh_backup_handed,
-                                      .durable = sh_backup_durable,
-                                      .damaged = sh_backup_damaged};
     struct sh_recovered recovered;
-    assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
-    backed.store = store;
-    backed.cluster.copy_bytes_per_s = copy_rate;
-    assert_int_equal(sh_backup_create(&backed, &backup), SHOAL_OK);
-    logged.arg = backup;
-    assert_int_equal(sh_replog_open(&logged, now, 1, &replicas), SHOAL_OK);
+    store_open(64 << 20, (struct sh_backup_config){.zone_bytes = LIMIT,
+                                                   .sparse_zones = UINT32_MAX,
+                                                   .window_bytes = 8 << 20,
+                                                   .cluster.copy_bytes_per_s = copy_rate});
+    struct sh_replog_config logged = log_config(slots);
+    logged.batch_bytes = 16 << 10;
+    logged.damaged = sh_backup_damaged;
+    assert_int_equal(sh_replog_open(&logged, now_ns, 1, &replicas), SHOAL_OK);
     const struct sh_recover_home home = {.log = replicas,
                                          .disk = disk,
                                          .backup = backup,
                                          .store = store,
                                          .nid = {NID},
-                                         .clock = {.now_ns = passing_ns, .wall_ns = now_ns}};
+                                         .clock = {.now_ns = passing_ns, .wall_ns = time_ns}};
     enum shoal_err err = sh_recover_home_run(&home, &recovered);
     if (!err)
         sh_backup_home_set(backup, replicas);
     return err;
 }
 
-/* As when the process is killed. */
-static void node_end(void)
-{
-    sh_backup_destroy(backup);
-    sh_replog_close(replicas);
-    sh_store_destroy(store);
-}
-
 static int setup(void **state)
 {
     (void)state;
-    now = 1000 * MS;
+    now_ns = 1000 * MS;
     draws = 7;
     copy_rate = 0;
     slots = 400;
@@ -129,14 +72,6 @@ static int setup(void **state)
     memset(chunks, 0, sizeof chunks);
     assert_int_equal(sh_memory_disk_create(&disk), SHOAL_OK);
     assert_int_equal(node_begin(), SHOAL_OK);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    node_end();
-    disk->ops->destroy(disk);
     return 0;
 }
 
@@ -149,20 +84,6 @@ static void anew(uint32_t its_slots, uint64_t its_rate)
     slots = its_slots;
     copy_rate = its_rate;
     assert_int_equal(node_begin(), SHOAL_OK);
-}
-
-static void step(void)
-{
-    now += MS;
-    (void)sh_backup_step(backup, now, (uint32_t)(now / (1000 * MS)));
-    assert_int_equal(sh_replog_trouble(replicas), SHOAL_OK);
-}
-
-static struct sh_backup_status status(void)
-{
-    struct sh_backup_status status;
-    sh_backup_status_get(backup, &status);
-    return status;
 }
 
 /* --- Chunks ------------------------------------------------------------------------------------ */
@@ -185,21 +106,15 @@ static void put(unsigned id)
 {
     struct sh_write write;
     struct sh_store_rewriting *rewriting;
-    enum shoal_err err;
-    unsigned steps = 0;
     chunks[id].stamp++;
     const struct sh_store_rewrite rewrite = {.kind = SH_STORE_PUT,
                                              .cid = cid_of(id),
                                              .data = sh_bytes_make(bytes_of(id), chunks[id].size)};
-    sh_write_begin(&write, SH_LEVEL_ASYNC);
-    for (; (err = sh_backup_rewrite(backup, &write, &rewrite)) == SHOAL_EAGAIN; steps++) {
-        assert_true(steps < STEPS_MAX);
-        step();
-    }
+    enum shoal_err err = chunk_rewrite(SH_LEVEL_ASYNC, &write, &rewrite);
     if (err == SHOAL_ELIMIT) {
         assert_int_equal(sh_store_rewriting_begin(store, &rewrite, &rewriting), SHOAL_OK);
-        for (; !sh_backup_rewriting_step(backup, &write, rewriting); steps++) {
-            assert_true(steps < STEPS_MAX);
+        for (unsigned i = 0; !sh_backup_rewriting_step(backup, &write, rewriting); i++) {
+            assert_true(i < STEPS_MAX);
             step();
         }
         err = sh_store_rewriting_end(rewriting);
@@ -209,17 +124,8 @@ static void put(unsigned id)
 
 static unsigned make(uint32_t size)
 {
-    struct sh_write write;
     shoal_cid cid;
-    enum shoal_err err;
-    const struct sh_store_wish wish = {.sizes = &size, .count = 1};
-    sh_write_begin(&write, SH_LEVEL_ASYNC);
-    for (unsigned i = 0;
-         (err = sh_backup_new_as(backup, &write, &wish, &cid, NULL)) == SHOAL_EAGAIN; i++) {
-        assert_true(i < STEPS_MAX);
-        step();
-    }
-    assert_int_equal(err, SHOAL_OK);
+    assert_int_equal(chunk_new(SH_LEVEL_ASYNC, size, &cid), SHOAL_OK);
     unsigned id = (unsigned)shoal_cid_local(cid);
     assert_true(id < IDS);
     ids = id >= ids ? id + 1 : ids;
@@ -254,26 +160,13 @@ static void act(void)
         put(id);
 }
 
-static void on_settled(void *arg, enum shoal_err err)
-{
-    assert_int_equal(err, SHOAL_OK);
-    *(bool *)arg = true;
-}
-
 /* All that was written is durable, and in slots. */
 static void settle(void)
 {
     struct sh_write write;
-    static bool is_over;
-    is_over = false;
     sh_write_begin(&write, SH_LEVEL_DURABLE);
     sh_backup_write_all(backup, &write);
-    if (sh_write_wait(backup, &write, on_settled, &is_over)) {
-        for (unsigned i = 0; !is_over; i++) {
-            assert_true(i < STEPS_MAX);
-            step();
-        }
-    }
+    write_settle(&write);
 }
 
 static void check(void)
@@ -290,7 +183,7 @@ static void check(void)
 
 /* --- Damage ------------------------------------------------------------------------------------ */
 
-static void on_done(struct sh_disk_op *op)
+static void on_disk_done(struct sh_disk_op *op)
 {
     (void)op;
 }
@@ -304,7 +197,7 @@ static void disk_do(enum sh_disk_kind kind, uint64_t offset, uint8_t *bytes)
                             .offset = offset,
                             .data = bytes,
                             .size = SH_SLOT_HEAD_BYTES,
-                            .done = on_done};
+                            .done = on_disk_done};
     assert_int_equal(disk->ops->submit(disk, &op), SHOAL_OK);
     while (sh_disk_poll(disk, false))
         ;
@@ -482,11 +375,11 @@ static void test_throttled(void **state)
     settle();
     assert_true(sh_backup_zone_number(backup, cid_of(id), &number));
     damage(NID << 48 | number);
-    uint64_t begin = now, bytes = status().copied_bytes;
+    uint64_t begin = now_ns, bytes = status().copied_bytes;
     repaired();
     bytes = status().copied_bytes - bytes;
     assert_true(bytes > 500000);
-    assert_true(now - begin > 1200 * MS && now - begin < 8000 * MS);
+    assert_true(now_ns - begin > 1200 * MS && now_ns - begin < 8000 * MS);
     killed();
 }
 

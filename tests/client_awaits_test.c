@@ -1,7 +1,7 @@
 /* libshoal while a peer has failed that keeps its chunks in a log of its own: calls for many chunks, those that create many and those on locks
  * wait for the peer's next life, until their time is over. A superpeer that says what became of the peer, and a peer that serves its chunks when
  * it is back. */
-#include "tests/client_rig.h"
+#include "tests/client_ends_int.h"
 
 #include <stdatomic.h>
 
@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "cluster/proto.h"
 #include "cluster/view.h"
-#include "msg/tcp.h"
 #include "node/chunks.h"
 #include "node/locks.h"
 #include "store/store.h"
@@ -17,13 +16,6 @@
 #define PEER 64
 #define CHUNKS 8
 #define OWNER ((shoal_owner){7})
-
-struct end {
-    struct sh_wire *wire;
-    struct sh_msg *msg;
-    struct sh_crew *crew;
-    char address[SH_MSG_ADDRESS_MAX];
-};
 
 static struct world {
     struct end superpeer, peer;
@@ -38,47 +30,6 @@ static struct world {
     shoal *store;
     shoal_cid cids[CHUNKS];
 } world;
-
-static void wake(void *arg)
-{
-    sh_crew_wake(((struct end *)arg)->crew, 0);
-}
-
-static void end_open(struct end *end, uint16_t nid)
-{
-    struct sh_clock clock = sh_real_clock();
-    struct sh_crew_config crew = {.name = "end", .threads = 1, .now_ns = clock.now_ns};
-    assert_int_equal(sh_tcp_create(64, &end->wire), SHOAL_OK);
-    struct sh_msg_config config = {
-        .nid = {nid},
-        .cluster = "shoal",
-        .connections_max = 64,
-        .requests_max = 64,
-        .ring_bytes = 1 << 20,
-        .payload_bytes_max = 1 << 20,
-        .request_timeout_ns = 10000 * MS,
-        .connect_timeout_ns = 10000 * MS,
-        .env = {.clock = clock, .random = sh_real_random(), .wire = end->wire},
-        .wake_transport = wake,
-        .wake_handlers = wake,
-        .arg = end,
-    };
-    assert_int_equal(sh_crew_create(&crew, &end->crew), SHOAL_OK);
-    assert_int_equal(sh_msg_create(&config, &end->msg), SHOAL_OK);
-    sh_msg_instance_set(end->msg, config.nid.v); /* as the view has it */
-    assert_int_equal(sh_msg_listen(end->msg, "127.0.0.1:0", end->address), SHOAL_OK);
-    sh_crew_parker_set(end->crew, 0, sh_msg_parker(end->msg));
-    sh_crew_step_add(end->crew, 0, sh_msg_transport_step(end->msg));
-    sh_crew_step_add(end->crew, 0, sh_msg_handler_step(end->msg));
-}
-
-static void end_stop(struct end *end)
-{
-    sh_crew_stop(end->crew);
-    sh_msg_destroy(end->msg);
-    sh_crew_destroy(end->crew);
-    end->wire->ops->destroy(end->wire);
-}
 
 /* --- What the superpeer says ------------------------------------------------------------------ */
 
@@ -106,27 +57,15 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
     };
     memcpy(all[0].address, world.superpeer.address, SH_MSG_ADDRESS_MAX);
     memcpy(all[1].address, world.peer.address, SH_MSG_ADDRESS_MAX);
-    struct sh_view view = {.epoch = 5 + is_here, .superpeers = 1, .count = 2, .nodes = all};
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, 1 + sh_view_size(&view), &out) != SHOAL_OK)
-        return;
-    sh_put8(&out.w, SH_ANSWER_VIEW);
-    sh_view_put_all(&out.w, &view);
-    sh_msg_end(in->msg, &out);
+    view_reply(in, 5 + is_here, all, 2);
 }
 
 static void on_lookup(void *arg, struct sh_msg_in *in)
 {
     (void)arg;
-    struct sh_out out;
     atomic_fetch_add(&world.lookups, 1);
     uint16_t answer = is_up() ? PEER : SH_LOOKUP_FAILED;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_LOOKUP_ANSWER_BYTES, &out) != SHOAL_OK)
-        return;
-    sh_put64(&out.w, shoal_cid_make((shoal_nid){PEER}, 0).v);
-    sh_put64(&out.w, shoal_cid_make((shoal_nid){PEER}, SHOAL_LOCAL_ID_MAX).v);
-    sh_put16(&out.w, answer);
-    sh_msg_end(in->msg, &out);
+    lookup_reply(in, PEER, answer);
 }
 
 /* --- The world -------------------------------------------------------------------------------- */
@@ -136,8 +75,8 @@ static void world_open(bool keeps_chunks, unsigned questions, uint64_t timeout_n
     memset(&world, 0, sizeof world);
     world.keeps_chunks = keeps_chunks;
     atomic_store(&world.questions, questions);
-    end_open(&world.superpeer, 1);
-    end_open(&world.peer, PEER);
+    end_open(&world.superpeer, 1, 10000 * MS);
+    end_open(&world.peer, PEER, 10000 * MS);
     sh_msg_handler_set(world.superpeer.msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE, on_view_get, NULL);
     sh_msg_handler_set(world.superpeer.msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, on_lookup, NULL);
     const struct sh_store_config held = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
@@ -145,30 +84,24 @@ static void world_open(bool keeps_chunks, unsigned questions, uint64_t timeout_n
     assert_int_equal(sh_store_new_many(world.held, 8, CHUNKS, world.cids), SHOAL_OK);
     for (unsigned i = 0; i < CHUNKS; i++)
         world.cids[i] = shoal_cid_make((shoal_nid){PEER}, world.cids[i].v);
-    const struct sh_backup_config backed = {.store = world.held};
-    assert_int_equal(sh_backup_create(&backed, &world.backup), SHOAL_OK);
-    const struct sh_chunks_config served = {.msg = world.peer.msg,
-                                            .store = world.held,
-                                            .backup = world.backup,
-                                            .chunk_bytes_max = 1 << 16};
-    assert_int_equal(sh_chunks_create(&served, &world.chunks), SHOAL_OK);
+    chunks_serve(world.peer.msg, world.held, &world.backup, &world.chunks);
     const struct sh_locks_config locks = {.msg = world.peer.msg,
                                           .store = world.held,
                                           .clock = sh_real_clock(),
-                                          .wake = wake,
+                                          .wake = end_wake,
                                           .arg = &world.peer};
     assert_int_equal(sh_locks_create(&locks, &world.locks), SHOAL_OK);
     sh_crew_step_add(world.peer.crew, 0, sh_locks_step(world.locks));
-    assert_int_equal(sh_crew_start(world.superpeer.crew), SHOAL_OK);
-    assert_int_equal(sh_crew_start(world.peer.crew), SHOAL_OK);
+    end_start(&world.superpeer);
+    end_start(&world.peer);
     world.store = rig_open(world.superpeer.address, timeout_ns);
 }
 
 static void world_close(void)
 {
     shoal_close(world.store);
-    end_stop(&world.peer);
-    end_stop(&world.superpeer);
+    end_close(&world.peer);
+    end_close(&world.superpeer);
     sh_locks_destroy(world.locks);
     sh_chunks_destroy(world.chunks);
     sh_backup_destroy(world.backup);

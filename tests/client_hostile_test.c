@@ -4,25 +4,20 @@
  *
  * SHOAL_TEST_SEED: the seed of the random answers (default: from the clock; printed). */
 #include "base/random_test.h"
-#include "tests/client_rig.h"
+#include "tests/client_ends_int.h"
 
 #include "base/hash.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "cluster/proto.h"
 #include "cluster/view.h"
-#include "msg/tcp.h"
 #include "node/chunks.h"
 
 #define PEER 64
 #define ANSWER_MAX 4096
 
-/* A liar: one end of messaging with a crew of its own. */
 struct liar {
-    struct sh_wire *wire;
-    struct sh_msg *msg;
-    struct sh_crew *crew;
-    char address[SH_MSG_ADDRESS_MAX];
+    struct end end;
     /* Under the lock: the answer to everything, but of an honest superpeer. */
     struct sh_lock lock;
     uint8_t answer[ANSWER_MAX];
@@ -33,12 +28,6 @@ struct liar {
     bool lies_as_superpeer;
     const struct liar *peer; /* a superpeer's: whom its view names */
 };
-
-static void wake(void *arg)
-{
-    struct liar *liar = arg;
-    sh_crew_wake(liar->crew, 0);
-}
 
 static void on_any(void *arg, struct sh_msg_in *in)
 {
@@ -83,74 +72,37 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
         on_any(liar, in);
         return;
     }
-    memcpy(nodes[0].address, liar->address, sizeof liar->address);
-    memcpy(nodes[1].address, liar->peer->address, sizeof liar->address);
-    struct sh_view view = {.epoch = 5, .superpeers = 1, .count = 2, .nodes = nodes};
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, 1 + sh_view_size(&view), &out) != SHOAL_OK)
-        return;
-    sh_put8(&out.w, SH_ANSWER_VIEW);
-    sh_view_put_all(&out.w, &view);
-    sh_msg_end(in->msg, &out);
+    memcpy(nodes[0].address, liar->end.address, sizeof liar->end.address);
+    memcpy(nodes[1].address, liar->peer->end.address, sizeof liar->end.address);
+    view_reply(in, 5, nodes, 2);
 }
 
 static void on_lookup(void *arg, struct sh_msg_in *in)
 {
-    struct sh_out out;
     if (lies(arg)) {
         on_any(arg, in);
         return;
     }
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_LOOKUP_ANSWER_BYTES, &out) != SHOAL_OK)
-        return;
-    sh_put64(&out.w, shoal_cid_make((shoal_nid){PEER}, 0).v);
-    sh_put64(&out.w, shoal_cid_make((shoal_nid){PEER}, SHOAL_LOCAL_ID_MAX).v);
-    sh_put16(&out.w, PEER);
-    sh_msg_end(in->msg, &out);
+    lookup_reply(in, PEER, PEER);
 }
 
 static void liar_run(struct liar *liar, uint16_t nid, const struct liar *peer)
 {
     *liar = (struct liar){.peer = peer};
     sh_lock_init(&liar->lock, SH_LOCK_TEST);
-    struct sh_clock clock = sh_real_clock();
-    struct sh_crew_config crew = {.name = "liar", .threads = 1, .now_ns = clock.now_ns};
-    assert_int_equal(sh_tcp_create(64, &liar->wire), SHOAL_OK);
-    struct sh_msg_config config = {
-        .nid = {nid},
-        .cluster = "shoal",
-        .connections_max = 64,
-        .requests_max = 64,
-        .ring_bytes = 1 << 20,
-        .payload_bytes_max = 1 << 20,
-        .request_timeout_ns = 1000 * MS,
-        .connect_timeout_ns = 1000 * MS,
-        .env = {.clock = clock, .random = sh_real_random(), .wire = liar->wire},
-        .wake_transport = wake,
-        .wake_handlers = wake,
-        .arg = liar,
-    };
-    assert_int_equal(sh_crew_create(&crew, &liar->crew), SHOAL_OK);
-    assert_int_equal(sh_msg_create(&config, &liar->msg), SHOAL_OK);
-    sh_msg_instance_set(liar->msg, config.nid.v); /* as the view has it */
-    assert_int_equal(sh_msg_listen(liar->msg, "127.0.0.1:0", liar->address), SHOAL_OK);
-    sh_msg_handler_set(liar->msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE, peer ? on_view_get : on_any,
-                       liar);
-    sh_msg_handler_set(liar->msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, peer ? on_lookup : on_any,
+    end_open(&liar->end, nid, 1000 * MS);
+    sh_msg_handler_set(liar->end.msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE,
+                       peer ? on_view_get : on_any, liar);
+    sh_msg_handler_set(liar->end.msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, peer ? on_lookup : on_any,
                        liar);
     for (sh_msg_type type = SH_CHUNKS_CREATE; type <= SH_CHUNKS_SYNC; type++)
-        sh_msg_handler_set(liar->msg, type, SH_MSG_INLINE, on_any, liar);
-    sh_crew_parker_set(liar->crew, 0, sh_msg_parker(liar->msg));
-    sh_crew_step_add(liar->crew, 0, sh_msg_transport_step(liar->msg));
-    assert_int_equal(sh_crew_start(liar->crew), SHOAL_OK);
+        sh_msg_handler_set(liar->end.msg, type, SH_MSG_INLINE, on_any, liar);
+    end_start(&liar->end);
 }
 
 static void liar_end(struct liar *liar)
 {
-    sh_crew_stop(liar->crew);
-    sh_msg_destroy(liar->msg);
-    sh_crew_destroy(liar->crew);
-    liar->wire->ops->destroy(liar->wire);
+    end_close(&liar->end);
     sh_lock_destroy(&liar->lock);
 }
 
@@ -178,7 +130,7 @@ static void open_all(struct liars *liars, uint64_t timeout_ns)
 {
     liar_run(&liars->peer, PEER, NULL);
     liar_run(&liars->superpeer, 1, &liars->peer);
-    liars->store = rig_open(liars->superpeer.address, timeout_ns);
+    liars->store = rig_open(liars->superpeer.end.address, timeout_ns);
 }
 
 static void close_all(struct liars *liars)
@@ -533,7 +485,8 @@ static void lying_superpeer(void **state)
     sh_lock_take(&liars.superpeer.lock);
     liars.superpeer.lies_as_superpeer = true;
     sh_lock_release(&liars.superpeer.lock);
-    struct shoal_options options = {.addresses = liars.superpeer.address, .timeout_ns = 200 * MS};
+    struct shoal_options options = {.addresses = liars.superpeer.end.address,
+                                    .timeout_ns = 200 * MS};
     for (int i = 0; i < 30; i++) {
         shoal *other = NULL;
         says(&liars.superpeer, SHOAL_OK, answer, nonsense(answer));

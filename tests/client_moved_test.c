@@ -1,7 +1,7 @@
 /* libshoal where an answer is lost and the chunk is elsewhere before the request is sent again: the
  * new owner is asked what came of it, and nothing is done twice. A superpeer and two peers that
  * speak as much of the protocol as that takes. */
-#include "tests/client_rig.h"
+#include "tests/client_ends_int.h"
 
 #include <stdatomic.h>
 
@@ -9,20 +9,12 @@
 #include "cluster/proto.h"
 #include "cluster/view.h"
 #include "msg/once.h"
-#include "msg/tcp.h"
 #include "node/chunks.h"
 #include "node/moves.h"
 
 #define OLD 64
 #define NEW 65
 #define VALUE 4711
-
-struct end {
-    struct sh_wire *wire;
-    struct sh_msg *msg;
-    struct sh_crew *crew;
-    char address[SH_MSG_ADDRESS_MAX];
-};
 
 /* What the nodes say, and what they were asked. */
 static struct {
@@ -34,52 +26,6 @@ static struct {
     _Atomic unsigned old_adds, new_adds, outcomes;
     _Atomic uint64_t client, number; /* of the addition at the old node */
 } nodes;
-
-static void wake(void *arg)
-{
-    sh_crew_wake(((struct end *)arg)->crew, 0);
-}
-
-static void end_open(struct end *end, uint16_t nid)
-{
-    struct sh_clock clock = sh_real_clock();
-    struct sh_crew_config crew = {.name = "end", .threads = 1, .now_ns = clock.now_ns};
-    assert_int_equal(sh_tcp_create(64, &end->wire), SHOAL_OK);
-    struct sh_msg_config config = {
-        .nid = {nid},
-        .cluster = "shoal",
-        .connections_max = 64,
-        .requests_max = 64,
-        .ring_bytes = 1 << 20,
-        .payload_bytes_max = 1 << 20,
-        .request_timeout_ns = 10000 * MS,
-        .connect_timeout_ns = 10000 * MS,
-        .env = {.clock = clock, .random = sh_real_random(), .wire = end->wire},
-        .wake_transport = wake,
-        .wake_handlers = wake,
-        .arg = end,
-    };
-    assert_int_equal(sh_crew_create(&crew, &end->crew), SHOAL_OK);
-    assert_int_equal(sh_msg_create(&config, &end->msg), SHOAL_OK);
-    sh_msg_instance_set(end->msg, config.nid.v); /* as the view has it */
-    assert_int_equal(sh_msg_listen(end->msg, "127.0.0.1:0", end->address), SHOAL_OK);
-}
-
-static void end_run(struct end *end)
-{
-    sh_crew_parker_set(end->crew, 0, sh_msg_parker(end->msg));
-    sh_crew_step_add(end->crew, 0, sh_msg_transport_step(end->msg));
-    sh_crew_step_add(end->crew, 0, sh_msg_handler_step(end->msg));
-    assert_int_equal(sh_crew_start(end->crew), SHOAL_OK);
-}
-
-static void end_close(struct end *end)
-{
-    sh_crew_stop(end->crew);
-    sh_msg_destroy(end->msg);
-    sh_crew_destroy(end->crew);
-    end->wire->ops->destroy(end->wire);
-}
 
 /* --- What they say --------------------------------------------------------------------------- */
 
@@ -94,25 +40,13 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
     memcpy(all[0].address, nodes.superpeer.address, SH_MSG_ADDRESS_MAX);
     memcpy(all[1].address, nodes.old.address, SH_MSG_ADDRESS_MAX);
     memcpy(all[2].address, nodes.new.address, SH_MSG_ADDRESS_MAX);
-    struct sh_view view = {.epoch = 5, .superpeers = 1, .count = 3, .nodes = all};
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, 1 + sh_view_size(&view), &out) != SHOAL_OK)
-        return;
-    sh_put8(&out.w, SH_ANSWER_VIEW);
-    sh_view_put_all(&out.w, &view);
-    sh_msg_end(in->msg, &out);
+    view_reply(in, 5, all, 3);
 }
 
 static void on_lookup(void *arg, struct sh_msg_in *in)
 {
     (void)arg;
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_LOOKUP_ANSWER_BYTES, &out) != SHOAL_OK)
-        return;
-    sh_put64(&out.w, shoal_cid_make((shoal_nid){OLD}, 0).v);
-    sh_put64(&out.w, shoal_cid_make((shoal_nid){OLD}, SHOAL_LOCAL_ID_MAX).v);
-    sh_put16(&out.w, atomic_load(&nodes.has_moved) ? NEW : OLD);
-    sh_msg_end(in->msg, &out);
+    lookup_reply(in, OLD, atomic_load(&nodes.has_moved) ? NEW : OLD);
 }
 
 /* Does it, and loses the answer; to the client an error that says so is the same. */
@@ -172,17 +106,17 @@ static enum shoal_err add(bool is_known, enum shoal_err err, unsigned times, uin
     atomic_store(&nodes.is_known, is_known);
     atomic_store(&nodes.outcome_err, (int)err);
     atomic_store(&nodes.outcome_err_times, times);
-    end_open(&nodes.superpeer, 1);
-    end_open(&nodes.old, OLD);
-    end_open(&nodes.new, NEW);
+    end_open(&nodes.superpeer, 1, 10000 * MS);
+    end_open(&nodes.old, OLD, 10000 * MS);
+    end_open(&nodes.new, NEW, 10000 * MS);
     sh_msg_handler_set(nodes.superpeer.msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE, on_view_get, NULL);
     sh_msg_handler_set(nodes.superpeer.msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, on_lookup, NULL);
     sh_msg_handler_set(nodes.old.msg, SH_CHUNKS_ADD_ONCE, SH_MSG_INLINE, on_old_add, NULL);
     sh_msg_handler_set(nodes.new.msg, SH_CHUNKS_ADD_ONCE, SH_MSG_INLINE, on_new_add, NULL);
     sh_msg_handler_set(nodes.new.msg, SH_MOVES_OUTCOME, SH_MSG_INLINE, on_outcome, NULL);
-    end_run(&nodes.superpeer);
-    end_run(&nodes.old);
-    end_run(&nodes.new);
+    end_start(&nodes.superpeer);
+    end_start(&nodes.old);
+    end_start(&nodes.new);
     shoal *store = rig_open(nodes.superpeer.address, 20000 * MS);
     enum shoal_err result = shoal_add(store, shoal_cid_make((shoal_nid){OLD}, 3), 0, 8, 1, old);
     shoal_close(store);

@@ -7,7 +7,7 @@
 #include <pthread.h>
 
 #include "base/random_test.h"
-#include "tests/client_rig.h"
+#include "tests/client_ends_int.h"
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -145,21 +145,13 @@ static const struct sh_wire_ops lossy_ops = {
 /* --- A superpeer that knows one peer, and that peer ---------------------------------------- */
 
 struct member {
+    struct end end;
     struct lossy lossy;
-    struct sh_msg *msg;
-    struct sh_crew *crew;
-    char address[SH_MSG_ADDRESS_MAX];
     uint64_t instance; /* as the view has it, whose epoch it is too where it is the peer's */
     const struct member *superpeer;
     const struct member *_Atomic peer; /* its present life */
     struct sh_locks *locks;            /* the peer's, in the test of locks */
 };
-
-static void wake(void *arg)
-{
-    struct member *member = arg;
-    sh_crew_wake(member->crew, 0);
-}
 
 static void on_event(void *arg, const struct sh_msg_event *event)
 {
@@ -176,57 +168,26 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
         {.nid = {1}, .role = SH_ROLE_SUPERPEER, .instance = 1},
         {.nid = {PEER}, .role = SH_ROLE_PEER, .instance = peer->instance},
     };
-    memcpy(nodes[0].address, member->superpeer->address, SH_MSG_ADDRESS_MAX);
-    memcpy(nodes[1].address, peer->address, SH_MSG_ADDRESS_MAX);
-    struct sh_view view = {.epoch = peer->instance, .superpeers = 1, .count = 2, .nodes = nodes};
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, 1 + sh_view_size(&view), &out) != SHOAL_OK)
-        return;
-    sh_put8(&out.w, SH_ANSWER_VIEW);
-    sh_view_put_all(&out.w, &view);
-    sh_msg_end(in->msg, &out);
+    memcpy(nodes[0].address, member->superpeer->end.address, SH_MSG_ADDRESS_MAX);
+    memcpy(nodes[1].address, peer->end.address, SH_MSG_ADDRESS_MAX);
+    view_reply(in, peer->instance, nodes, 2);
 }
 
 static void on_lookup(void *arg, struct sh_msg_in *in)
 {
     (void)arg;
-    struct sh_out out;
-    if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_LOOKUP_ANSWER_BYTES, &out) != SHOAL_OK)
-        return;
-    sh_put64(&out.w, shoal_cid_make((shoal_nid){PEER}, 0).v);
-    sh_put64(&out.w, shoal_cid_make((shoal_nid){PEER}, SHOAL_LOCAL_ID_MAX).v);
-    sh_put16(&out.w, PEER);
-    sh_msg_end(in->msg, &out);
+    lookup_reply(in, PEER, PEER);
 }
 
 static void member_open(struct member *member, uint16_t nid, uint64_t random)
 {
     member->lossy = (struct lossy){.wire = {&lossy_ops}, .random = random, .doomed = SH_LINK_NONE};
     assert_int_equal(sh_tcp_create(64, &member->lossy.inner), SHOAL_OK);
-    struct sh_clock clock = sh_real_clock();
-    struct sh_crew_config crew = {.name = "member", .threads = 1, .now_ns = clock.now_ns};
-    struct sh_msg_config config = {
-        .nid = {nid},
-        .cluster = "shoal",
-        .connections_max = 64,
-        .requests_max = 64,
-        .ring_bytes = 1 << 20,
-        .payload_bytes_max = 1 << 20,
-        .request_timeout_ns = 1000 * MS,
-        .connect_timeout_ns = 1000 * MS,
-        .env = {.clock = clock, .random = sh_real_random(), .wire = &member->lossy.wire},
-        .on_event = on_event,
-        .wake_transport = wake,
-        .wake_handlers = wake,
-        .arg = member,
-    };
-    assert_int_equal(sh_crew_create(&crew, &member->crew), SHOAL_OK);
-    assert_int_equal(sh_msg_create(&config, &member->msg), SHOAL_OK);
+    member->end = (struct end){.wire = &member->lossy.wire, .on_event = on_event};
+    end_open(&member->end, nid, 1000 * MS);
     member->instance = nid;
-    sh_msg_instance_set(member->msg, member->instance);
-    assert_int_equal(sh_msg_listen(member->msg, "127.0.0.1:0", member->address), SHOAL_OK);
-    sh_msg_handler_set(member->msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE, on_view_get, member);
-    sh_msg_handler_set(member->msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, on_lookup, member);
+    sh_msg_handler_set(member->end.msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE, on_view_get, member);
+    sh_msg_handler_set(member->end.msg, SH_CLUSTER_LOOKUP, SH_MSG_INLINE, on_lookup, member);
 }
 
 static void member_run(struct member *member, const struct member *superpeer,
@@ -234,20 +195,14 @@ static void member_run(struct member *member, const struct member *superpeer,
 {
     member->superpeer = superpeer;
     member->peer = peer;
-    sh_crew_parker_set(member->crew, 0, sh_msg_parker(member->msg));
-    sh_crew_step_add(member->crew, 0, sh_msg_transport_step(member->msg));
-    sh_crew_step_add(member->crew, 0, sh_msg_handler_step(member->msg));
     if (member->locks)
-        sh_crew_step_add(member->crew, 0, sh_locks_step(member->locks));
-    assert_int_equal(sh_crew_start(member->crew), SHOAL_OK);
+        sh_crew_step_add(member->end.crew, 0, sh_locks_step(member->locks));
+    end_start(&member->end);
 }
 
 static void member_end(struct member *member)
 {
-    sh_crew_stop(member->crew);
-    sh_msg_destroy(member->msg);
-    sh_crew_destroy(member->crew);
-    member->lossy.wire.ops->destroy(&member->lossy.wire);
+    end_close(&member->end);
     sh_locks_destroy(member->locks);
     member->locks = NULL;
 }
@@ -305,17 +260,6 @@ static void change(shoal *store, unsigned count)
     }
 }
 
-/* Serves the chunks of a store, of which nothing is backed up. */
-static void chunks_serve(struct sh_msg *msg, struct sh_store *held, struct sh_backup **backup_out,
-                         struct sh_chunks **chunks_out)
-{
-    const struct sh_backup_config backed = {.store = held};
-    assert_int_equal(sh_backup_create(&backed, backup_out), SHOAL_OK);
-    const struct sh_chunks_config served = {
-        .msg = msg, .store = held, .backup = *backup_out, .chunk_bytes_max = 1 << 16};
-    assert_int_equal(sh_chunks_create(&served, chunks_out), SHOAL_OK);
-}
-
 /* A superpeer, a peer that loses answers, and a client. */
 struct world {
     struct member superpeer, peer;
@@ -331,10 +275,10 @@ static void world_open(struct world *world, uint64_t seed)
     member_open(&world->superpeer, 1, 0);
     member_open(&world->peer, PEER, seed | 1);
     assert_int_equal(sh_store_create(&held, &world->held), SHOAL_OK);
-    chunks_serve(world->peer.msg, world->held, &world->backup, &world->chunks);
+    chunks_serve(world->peer.end.msg, world->held, &world->backup, &world->chunks);
     member_run(&world->superpeer, &world->superpeer, &world->peer);
     member_run(&world->peer, &world->superpeer, &world->peer);
-    struct shoal_options options = {.addresses = world->superpeer.address,
+    struct shoal_options options = {.addresses = world->superpeer.end.address,
                                     .timeout_ns = DEADLINE_NS};
     assert_int_equal(shoal_open(&options, &world->store), SHOAL_OK);
 }
@@ -369,7 +313,7 @@ static void test_lost_answers(void **state)
     assert_int_equal(status.removes, removed);
     change(world.store, CHANGES);
     struct sh_msg_stats stats;
-    sh_msg_stats_get(world.peer.msg, &stats);
+    sh_msg_stats_get(world.peer.end.msg, &stats);
     print_message("%llu repeats\n", (unsigned long long)stats.repeats);
     assert_true(stats.repeats > 0);
     world_end(&world);
@@ -390,9 +334,9 @@ static void life_open(struct member *peer, struct sh_store *held, uint64_t insta
 {
     member_open(peer, PEER, 0);
     peer->instance = instance;
-    sh_msg_instance_set(peer->msg, instance);
+    sh_msg_instance_set(peer->end.msg, instance);
     peer->lossy.held = held;
-    chunks_serve(peer->msg, held, backup_out, chunks_out);
+    chunks_serve(peer->end.msg, held, backup_out, chunks_out);
 }
 
 static void loss_await(const struct member *peer)
@@ -402,53 +346,82 @@ static void loss_await(const struct member *peer)
         assert_true(rig_now() < deadline);
 }
 
+/* A put whose answer one life of the peer has lost, and another life on the same chunks. */
+struct lives {
+    struct member superpeer, former, latter;
+    struct sh_store *held;
+    struct sh_backup *backup;
+    struct sh_chunks *chunks;
+    shoal *store;
+    shoal_cid cid;
+    uint64_t value;
+    struct shoal_call call;
+};
+
+/* The former life has done the put, and is gone; the latter one is yet to be run. */
+static void lives_open(struct lives *lives)
+{
+    struct sh_store_config held = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
+    shoal_cid local;
+    *lives = (struct lives){.value = 7};
+    assert_int_equal(sh_store_create(&held, &lives->held), SHOAL_OK);
+    assert_int_equal(sh_store_new_many(lives->held, sizeof lives->value, 1, &local), SHOAL_OK);
+    lives->cid = shoal_cid_make((shoal_nid){PEER}, local.v);
+    member_open(&lives->superpeer, 1, 0);
+    life_open(&lives->former, lives->held, PEER, &lives->backup, &lives->chunks);
+    lives->former.lossy.lost_put = 1;
+    lives->former.lossy.is_final = true;
+    member_run(&lives->superpeer, &lives->superpeer, &lives->former);
+    member_run(&lives->former, &lives->superpeer, &lives->former);
+    lives->store = rig_open(lives->superpeer.end.address, DEADLINE_NS);
+    assert_int_equal(
+        shoal_put_async(lives->store, lives->cid, &lives->value, sizeof lives->value, &lives->call),
+        SHOAL_OK);
+    loss_await(&lives->former);
+    member_end(&lives->former);
+    sh_chunks_destroy(lives->chunks);
+    sh_backup_destroy(lives->backup);
+    life_open(&lives->latter, lives->held, PEER + 1, &lives->backup, &lives->chunks);
+}
+
+static void latter_run(struct lives *lives)
+{
+    member_run(&lives->latter, &lives->superpeer, &lives->latter);
+    lives->superpeer.peer = &lives->latter;
+}
+
+static uint64_t puts_of(const struct lives *lives)
+{
+    struct sh_store_status status;
+    sh_store_status_get(lives->held, &status);
+    return status.puts;
+}
+
+static void lives_close(struct lives *lives)
+{
+    shoal_close(lives->store);
+    member_end(&lives->latter);
+    member_end(&lives->superpeer);
+    sh_chunks_destroy(lives->chunks);
+    sh_backup_destroy(lives->backup);
+    sh_store_destroy(lives->held);
+}
+
 /* A put whose answer was lost is not sent again to another life of the peer, though that has the same chunk
  * and would do it; what is sent to that life first is sent to it again. */
 static void test_another_life(void **state)
 {
     (void)state;
-    static struct member superpeer, former, latter;
-    struct sh_store *held;
-    struct sh_backup *backup;
-    struct sh_chunks *chunks;
-    struct sh_store_config held_config = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
-    struct sh_store_status status;
-    struct shoal_call call = {0};
-    const uint64_t value = 7;
-    shoal_cid local;
-    assert_int_equal(sh_store_create(&held_config, &held), SHOAL_OK);
-    assert_int_equal(sh_store_new_many(held, sizeof value, 1, &local), SHOAL_OK);
-    shoal_cid cid = shoal_cid_make((shoal_nid){PEER}, local.v);
-    member_open(&superpeer, 1, 0);
-    life_open(&former, held, PEER, &backup, &chunks);
-    former.lossy.lost_put = 1;
-    former.lossy.is_final = true;
-    member_run(&superpeer, &superpeer, &former);
-    member_run(&former, &superpeer, &former);
-    shoal *store = rig_open(superpeer.address, DEADLINE_NS);
-    assert_int_equal(shoal_put_async(store, cid, &value, sizeof value, &call), SHOAL_OK);
-    loss_await(&former);
-    member_end(&former);
-    sh_chunks_destroy(chunks);
-    sh_backup_destroy(backup);
-
-    life_open(&latter, held, PEER + 1, &backup, &chunks);
-    latter.lossy.lost_put = 2;
-    member_run(&latter, &superpeer, &latter);
-    superpeer.peer = &latter;
-    assert_int_equal(shoal_wait(store, &call), SHOAL_ECONNLOST);
-    sh_store_status_get(held, &status);
-    assert_int_equal(status.puts, 1);
-    assert_int_equal(shoal_put(store, cid, &value, sizeof value), SHOAL_OK);
-    assert_int_equal(latter.lossy.losses, 1);
-    sh_store_status_get(held, &status);
-    assert_int_equal(status.puts, 2);
-    shoal_close(store);
-    member_end(&latter);
-    member_end(&superpeer);
-    sh_chunks_destroy(chunks);
-    sh_backup_destroy(backup);
-    sh_store_destroy(held);
+    static struct lives lives;
+    lives_open(&lives);
+    lives.latter.lossy.lost_put = 2;
+    latter_run(&lives);
+    assert_int_equal(shoal_wait(lives.store, &lives.call), SHOAL_ECONNLOST);
+    assert_int_equal(puts_of(&lives), 1);
+    assert_int_equal(shoal_put(lives.store, lives.cid, &lives.value, sizeof lives.value), SHOAL_OK);
+    assert_int_equal(lives.latter.lossy.losses, 1);
+    assert_int_equal(puts_of(&lives), 2);
+    lives_close(&lives);
 }
 
 /* Another life of the peer answers this when it is asked. */
@@ -486,45 +459,15 @@ static void on_outcome(void *arg, struct sh_msg_in *in)
  * the store was written to. */
 static enum shoal_err put_over_lives(uint64_t *puts_out)
 {
-    static struct member superpeer, former, latter;
-    struct sh_store *held;
-    struct sh_backup *backup;
-    struct sh_chunks *chunks;
-    struct sh_store_config held_config = {.bytes_max = 32 << 20, .chunk_bytes_max = 1 << 16};
-    struct sh_store_status status;
-    struct shoal_call call = {0};
-    const uint64_t value = 7;
-    shoal_cid local;
-    assert_int_equal(sh_store_create(&held_config, &held), SHOAL_OK);
-    assert_int_equal(sh_store_new_many(held, sizeof value, 1, &local), SHOAL_OK);
-    shoal_cid cid = shoal_cid_make((shoal_nid){PEER}, local.v);
-    member_open(&superpeer, 1, 0);
-    life_open(&former, held, PEER, &backup, &chunks);
-    former.lossy.lost_put = 1;
-    former.lossy.is_final = true;
-    member_run(&superpeer, &superpeer, &former);
-    member_run(&former, &superpeer, &former);
-    shoal *store = rig_open(superpeer.address, DEADLINE_NS);
-    assert_int_equal(shoal_put_async(store, cid, &value, sizeof value, &call), SHOAL_OK);
-    loss_await(&former);
-    member_end(&former);
-    sh_chunks_destroy(chunks);
-    sh_backup_destroy(backup);
-    life_open(&latter, held, PEER + 1, &backup, &chunks);
-    sh_msg_handler_set(latter.msg, SH_MOVES_OUTCOME, SH_MSG_INLINE, on_outcome, NULL);
+    static struct lives lives;
+    lives_open(&lives);
+    sh_msg_handler_set(lives.latter.end.msg, SH_MOVES_OUTCOME, SH_MSG_INLINE, on_outcome, NULL);
     outcome.asked = 0;
-    member_run(&latter, &superpeer, &latter);
-    superpeer.peer = &latter;
-    enum shoal_err err = shoal_wait(store, &call);
-    sh_store_status_get(held, &status);
-    *puts_out = status.puts;
+    latter_run(&lives);
+    enum shoal_err err = shoal_wait(lives.store, &lives.call);
+    *puts_out = puts_of(&lives);
     assert_true(outcome.asked > 0);
-    shoal_close(store);
-    member_end(&latter);
-    member_end(&superpeer);
-    sh_chunks_destroy(chunks);
-    sh_backup_destroy(backup);
-    sh_store_destroy(held);
+    lives_close(&lives);
     return err;
 }
 
@@ -657,7 +600,7 @@ static void lockers_run(const struct member *superpeer, struct sh_store *held)
     shoal_cid local;
     assert_int_equal(sh_store_new_many(held, 8, 1, &local), SHOAL_OK);
     for (size_t i = 0; i < LOCKERS; i++) {
-        lockers[i] = (struct locker){.address = superpeer->address,
+        lockers[i] = (struct locker){.address = superpeer->end.address,
                                      .cid = shoal_cid_make((shoal_nid){PEER}, local.v)};
         assert_int_equal(pthread_create(&lockers[i].thread, NULL, locker_main, &lockers[i]), 0);
     }
@@ -680,15 +623,18 @@ static void test_locks(void **state)
     member_open(&superpeer, 1, 0);
     member_open(&peer, PEER, seed | 1);
     assert_int_equal(sh_store_create(&held_config, &held), SHOAL_OK);
-    struct sh_locks_config config = {
-        .msg = peer.msg, .store = held, .clock = sh_real_clock(), .wake = wake, .arg = &peer};
+    struct sh_locks_config config = {.msg = peer.end.msg,
+                                     .store = held,
+                                     .clock = sh_real_clock(),
+                                     .wake = end_wake,
+                                     .arg = &peer.end};
     assert_int_equal(sh_locks_create(&config, &peer.locks), SHOAL_OK);
     member_run(&superpeer, &superpeer, &peer);
     member_run(&peer, &superpeer, &peer);
     lockers_run(&superpeer, held);
 
     /* All that is left falls with the connections of those who are gone. */
-    shoal *store = rig_open(superpeer.address, DEADLINE_NS);
+    shoal *store = rig_open(superpeer.end.address, DEADLINE_NS);
     uint64_t deadline = rig_now() + DEADLINE_NS;
     bool found = true;
     while (found) {

@@ -293,6 +293,8 @@ static inline const struct rw_replica *rw_replica_of(const struct rw_logs *logs,
 static inline bool rw_is_claimed(const struct rw_logs *logs, const struct sh_zone *zone,
                                  shoal_cid cid)
 {
+    if (sh_zone_creator(zone->id).v != shoal_cid_creator(cid).v)
+        return false;
     for (unsigned i = 0; i < zone->count; i++) {
         const struct rw_replica *replica =
             rw_replica_of(logs, rw_peer_of(logs, zone->backups[i].nid), zone->id);
@@ -300,6 +302,15 @@ static inline bool rw_is_claimed(const struct rw_logs *logs, const struct sh_zon
             return true;
     }
     return false;
+}
+
+/* How many zones claim a chunk: more than one where it has moved, and the former zone is still there. */
+static inline unsigned rw_claiming(const struct rw_logs *logs, shoal_cid cid)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < logs->zone_count; i++)
+        count += rw_is_claimed(logs, &logs->zones[i], cid);
+    return count;
 }
 
 /* The newest write of a chunk that a backup must have; level_out: because of what it is acknowledged at. */
@@ -417,8 +428,7 @@ static inline void rw_chunk_check(struct rw_logs *logs, unsigned at)
     bool goes_on = true;
     for (unsigned i = logs->zone_count; goes_on && i > 0; i--) {
         const struct sh_zone *zone = &logs->zones[i - 1];
-        if (sh_zone_creator(zone->id).v != shoal_cid_creator(chunk->cid).v ||
-            !rw_is_claimed(logs, zone, chunk->cid))
+        if (!rw_is_claimed(logs, zone, chunk->cid))
             continue;
         goes_on = false;
         zones++;
@@ -430,7 +440,7 @@ static inline void rw_chunk_check(struct rw_logs *logs, unsigned at)
         }
         goes_on = missing_count > 0;
     }
-    logs->moved += zones > 1;
+    logs->moved += rw_claiming(logs, chunk->cid) > 1;
     if (!zones && rw_may_be_begun_anew(logs, chunk))
         return;
     if (!zones) /* it may be in any log, and is in none */

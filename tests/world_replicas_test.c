@@ -276,6 +276,7 @@ static void fixed_seeds_lose_nothing(void **state)
     assert_true(sums.checks[SH_LEVEL_DURABLE] > 100 && sums.checks[SH_LEVEL_REPLICATED] > 10);
     assert_true(sums.large > 20 && sums.removes > 20 && sums.gets > 100 && sums.pairs > 10);
     assert_true(sums.crashes > 10 && sums.kills > 2 && sums.troubles > 2);
+    assert_true(sums.flips > 0 && sums.stops > 2 && sums.moved > 5);
 }
 
 static void run_fresh(uint64_t seed, uint64_t at)

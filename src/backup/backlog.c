@@ -249,7 +249,7 @@ static void entry_put(struct sh_backlog *backlog, const struct sh_backlog_entry 
     bool has_bytes = entry->kind == SH_BACKLOG_IMAGE;
     uint64_t bytes = SH_BACKLOG_HEAD_BYTES + entry->completion_size + (has_bytes ? entry->size : 0);
     SH_ASSERT(backlog->reserved >= bytes);
-    sh_store64(head, (uint64_t)entry->creator << 48 | entry->local_id);
+    sh_store64(head, entry->chunk);
     sh_store32(head + 8, entry->size);
     head[12] = (uint8_t)(entry->kind | entry->completion_size << 2);
     head[13] = (uint8_t)(entry->with_next | entry->only << 1);
@@ -499,9 +499,7 @@ static struct sh_backlog_entry head_get(struct sh_backlog_place *place)
 {
     uint8_t room[SH_BACKLOG_HEAD_BYTES];
     const uint8_t *head = bytes_get(place, sizeof room, room);
-    uint64_t chunk = sh_load64(head);
-    return (struct sh_backlog_entry){.local_id = chunk & ((UINT64_C(1) << 48) - 1),
-                                     .creator = (uint16_t)(chunk >> 48),
+    return (struct sh_backlog_entry){.chunk = sh_load64(head),
                                      .size = sh_load32(head + 8),
                                      .kind = head[12] & 3,
                                      .completion_size = head[12] >> 2,
@@ -538,7 +536,7 @@ static bool place_pass(const struct sh_backlog_cursor *cursor, struct sh_backlog
         return false;
     if (is_other)
         entry = (struct sh_backlog_entry){
-            .local_id = SH_BACKLOG_NO_CHUNK, .kind = SH_BACKLOG_REMOVAL, .pieces = 1};
+            .chunk = SH_BACKLOG_NO_CHUNK, .kind = SH_BACKLOG_REMOVAL, .pieces = 1};
     place->number += is_last;
     place->part = is_last ? 0 : place->part + 1;
     *entry_out = entry;

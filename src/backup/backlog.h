@@ -19,6 +19,7 @@
 #include "base/bytes.h"
 #include "base/lock.h"
 #include "shoal/err.h"
+#include "shoal/types.h"
 
 #define SH_BACKLOG_BLOCK_BYTES (16u << 10)
 #define SH_BACKLOG_PIECE_BYTES (32u << 10)
@@ -46,8 +47,7 @@ enum sh_backlog_kind {
 };
 
 struct sh_backlog_entry {
-    uint64_t local_id;
-    uint16_t creator;
+    uint64_t chunk;         /* with its creator; creator 0: a claim of the zone, or NO_CHUNK */
     uint8_t kind;           /* enum sh_backlog_kind */
     bool with_next;         /* the next entry has the same number: both count or neither */
     uint8_t only;           /* 0: it is for all cursors; else 1 + the place of the one it is for */
@@ -61,7 +61,7 @@ struct sh_backlog_entry {
 };
 
 /* The chunk that others see removed where an entry is for one cursor only: there is none. */
-#define SH_BACKLOG_NO_CHUNK ((UINT64_C(1) << 48) - 1)
+#define SH_BACKLOG_NO_CHUNK SHOAL_LOCAL_ID_MAX
 
 /* Where an entry begins. */
 struct sh_backlog_place {

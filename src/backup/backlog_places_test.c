@@ -34,8 +34,7 @@ static int teardown(void **state)
 
 static struct sh_backlog_entry image_of(uint64_t chunk, uint32_t size, uint8_t only)
 {
-    return (struct sh_backlog_entry){.local_id = chunk,
-                                     .creator = 7,
+    return (struct sh_backlog_entry){.chunk = chunk,
                                      .kind = SH_BACKLOG_IMAGE,
                                      .pieces = 1,
                                      .size = size,
@@ -94,13 +93,13 @@ static void a_cursor_goes_back(void **state)
     for (unsigned i = 1; i <= 10; i++)
         image_put(i, 9000, 0);
     for (unsigned i = 1; i <= 8; i++)
-        assert_int_equal(next_of(&cursor, i).local_id, i);
+        assert_int_equal(next_of(&cursor, i).chunk, i);
     assert_true(sh_backlog_take_to(&cursor, 5, 0, &gave) && gave);
     assert_int_equal(sh_backlog_flying(&cursor), 4 * (9000 + SH_BACKLOG_HEAD_BYTES));
     assert_int_equal(sh_backlog_pending(&cursor), 6 * (9000 + SH_BACKLOG_HEAD_BYTES));
     sh_backlog_rewind(&cursor);
     for (unsigned i = 5; i <= 10; i++)
-        assert_int_equal(next_of(&cursor, i).local_id, i);
+        assert_int_equal(next_of(&cursor, i).chunk, i);
     assert_end(&cursor);
     /* Neither what was taken already, nor what was never read, nor a place that is none. */
     assert_false(sh_backlog_take_to(&cursor, 4, 0, &gave));
@@ -126,12 +125,12 @@ static void a_place_is_within_a_write(void **state)
         assert_true(cursor.read.number == 1 && cursor.read.part == part);
         (void)next_of(&cursor, 1);
     }
-    assert_int_equal(next_of(&cursor, 2).local_id, 4);
+    assert_int_equal(next_of(&cursor, 2).chunk, 4);
     assert_true(sh_backlog_take_to(&cursor, 1, 4, &gave) && gave);
     sh_backlog_rewind(&cursor);
     assert_int_equal(next_of(&cursor, 1).piece, 1);
     assert_int_equal(next_of(&cursor, 1).piece, 2);
-    assert_int_equal(next_of(&cursor, 2).local_id, 4);
+    assert_int_equal(next_of(&cursor, 2).chunk, 4);
     (void)sh_backlog_detach(&cursor);
 }
 
@@ -148,23 +147,23 @@ static void others_see_no_chunk(void **state)
     pieces_put(3, only, false);
     pieces_put(4, only, true);
     pieces_put(5, only, false);
-    assert_int_equal(next_of(&one, 1).local_id, 1);
+    assert_int_equal(next_of(&one, 1).chunk, 1);
     assert_int_equal(next_of(&one, 2).size, 20000);
     for (unsigned i = 0; i < 2; i++)
-        assert_int_equal(next_of(&one, 3).local_id, 3);
+        assert_int_equal(next_of(&one, 3).chunk, 3);
     assert_int_equal(next_of(&one, 3).kind, SH_BACKLOG_ABANDON);
     for (unsigned i = 0; i < 3; i++)
-        assert_int_equal(next_of(&one, 3).local_id, 4);
+        assert_int_equal(next_of(&one, 3).chunk, 4);
     for (unsigned i = 0; i < 2; i++)
-        assert_int_equal(next_of(&one, 4).local_id, 5);
+        assert_int_equal(next_of(&one, 4).chunk, 5);
     assert_int_equal(next_of(&one, 4).kind, SH_BACKLOG_ABANDON);
     assert_end(&one);
 
-    assert_int_equal(next_of(&other, 1).local_id, 1);
+    assert_int_equal(next_of(&other, 1).chunk, 1);
     for (unsigned number = 2; number <= 3; number++) {
         const struct sh_backlog_entry entry = next_of(&other, number);
-        assert_true(entry.kind == SH_BACKLOG_REMOVAL && entry.creator == 0 &&
-                    entry.local_id == SH_BACKLOG_NO_CHUNK && !entry.size);
+        assert_true(entry.kind == SH_BACKLOG_REMOVAL && entry.chunk == SH_BACKLOG_NO_CHUNK &&
+                    !entry.size);
     }
     assert_end(&other);
     /* The backlog does not keep later entries of the first cursor for the other. */
@@ -237,7 +236,7 @@ static void random_cursors_agree(void **state)
             }
             assert_int_equal(number, seen[i]);
             bool is_its = !only[number] || only[number] == cursors[i].slot + 1;
-            assert_int_equal(entry.local_id, is_its ? number : SH_BACKLOG_NO_CHUNK);
+            assert_int_equal(entry.chunk, is_its ? number : SH_BACKLOG_NO_CHUNK);
             seen[i]++;
             break;
         case 2:

@@ -12,6 +12,7 @@
 
 #define WINDOW (UINT64_C(1) << 20)
 #define CURSORS 3u
+#define CHUNK (UINT64_C(1) << 48 | 9)
 
 struct expected {
     struct sh_backlog_entry entry;
@@ -97,8 +98,7 @@ static bool read_one(struct model *model, unsigned cursor)
         return false;
     const struct expected *expected = &model->all[model->read[cursor]++];
     assert_int_equal(number, expected->number);
-    assert_int_equal(got.local_id, expected->entry.local_id);
-    assert_int_equal(got.creator, expected->entry.creator);
+    assert_int_equal(got.chunk, expected->entry.chunk);
     assert_int_equal(got.kind, expected->entry.kind);
     assert_int_equal(got.with_next, expected->entry.with_next);
     assert_int_equal(got.piece, expected->entry.piece);
@@ -124,10 +124,8 @@ static void completion_draw(struct sh_backlog_entry *entry, uint64_t *seed)
 
 static struct sh_backlog_entry entry_drawn(uint64_t *seed)
 {
-    struct sh_backlog_entry entry = {.local_id = test_draw(seed) >> 16,
-                                     .creator = (uint16_t)test_draw(seed),
-                                     .kind = (uint8_t)(test_draw(seed) % 3),
-                                     .pieces = 1};
+    struct sh_backlog_entry entry = {
+        .chunk = test_draw(seed), .kind = (uint8_t)(test_draw(seed) % 3), .pieces = 1};
     uint32_t most = test_draw(seed) % 16 ? 300 : sizeof image;
     if (entry.kind != SH_BACKLOG_REMOVAL)
         entry.size = (uint32_t)(test_draw(seed) % most);
@@ -148,7 +146,7 @@ static void record_drawn(struct model *model, uint64_t *seed)
 {
     struct sh_backlog_entry entry = entry_drawn(seed);
     struct sh_backlog_entry note = {
-        .local_id = 7, .kind = SH_BACKLOG_IMAGE, .with_next = true, .pieces = 1, .size = 40};
+        .chunk = 7, .kind = SH_BACKLOG_IMAGE, .with_next = true, .pieces = 1, .size = 40};
     bool has_note = test_draw(seed) % 4 == 0;
     uint64_t bytes = bytes_of(&entry) + (has_note ? bytes_of(&note) : 0);
     uint8_t fill = (uint8_t)test_draw(seed);
@@ -181,7 +179,7 @@ static void read_all(struct model *model)
 /* A chunk comes piece by piece, to its end or until it is given up; nothing else is admitted meanwhile. */
 static void pieces_drawn(struct model *model, uint64_t *seed)
 {
-    struct sh_backlog_entry piece = {.local_id = 9, .creator = 1, .kind = SH_BACKLOG_IMAGE};
+    struct sh_backlog_entry piece = {.chunk = CHUNK, .kind = SH_BACKLOG_IMAGE};
     uint8_t fill = (uint8_t)test_draw(seed);
     if (sh_backlog_hold(&model->backlog, 16 + SH_COMPLETION_BYTES_MAX))
         return;
@@ -266,8 +264,7 @@ static void test_window(void **state)
 {
     (void)state;
     struct model model;
-    struct sh_backlog_entry zeros = {
-        .creator = 1, .local_id = 1, .kind = SH_BACKLOG_ZEROS, .pieces = 1};
+    struct sh_backlog_entry zeros = {.chunk = CHUNK, .kind = SH_BACKLOG_ZEROS, .pieces = 1};
     uint64_t admitted = 0;
     model_begin(&model, 128, 1);
     while (!sh_backlog_admit(&model.backlog, SH_BACKLOG_HEAD_BYTES)) {
@@ -327,12 +324,8 @@ static void test_pool_refused(void **state)
     sh_backlog_hold_abandon(&other);
     assert_int_equal(sh_backlog_pool_left(model.pool), 4);
     /* An admitted write keeps its room, and the backlog records it in its place. */
-    const struct sh_backlog_entry entry = {.local_id = 1,
-                                           .creator = 1,
-                                           .kind = SH_BACKLOG_IMAGE,
-                                           .pieces = 1,
-                                           .size = 100,
-                                           .at = image};
+    const struct sh_backlog_entry entry = {
+        .chunk = CHUNK, .kind = SH_BACKLOG_IMAGE, .pieces = 1, .size = 100, .at = image};
     assert_int_equal(sh_backlog_admit(&model.backlog, SH_BACKLOG_HEAD_BYTES + 100), SHOAL_OK);
     assert_int_equal(sh_backlog_admit(&model.backlog, 4 * SH_BACKLOG_BLOCK_BYTES), SHOAL_EAGAIN);
     assert_int_equal(sh_backlog_pool_left(model.pool), 3);
@@ -354,8 +347,8 @@ static void *writer(void *arg)
     uint64_t self = (uint64_t)(uintptr_t)arg;
     uint8_t bytes[200];
     for (uint32_t i = 0; i < WRITES; i++) {
-        struct sh_backlog_entry entry = {.creator = (uint16_t)(self + 1),
-                                         .local_id = i,
+        struct sh_backlog_entry entry = {.chunk =
+                                             shoal_cid_make((shoal_nid){(uint16_t)(self + 1)}, i).v,
                                          .kind = SH_BACKLOG_IMAGE,
                                          .pieces = 1,
                                          .size = 1 + i % sizeof bytes,
@@ -391,8 +384,9 @@ static void *reader(void *arg)
             sched_yield();
             continue;
         }
-        unsigned from = entry.creator - 1u;
-        self->wrong += number != self->numbers + 1 || entry.local_id != next[from];
+        shoal_cid cid = {entry.chunk};
+        unsigned from = shoal_cid_creator(cid).v - 1u;
+        self->wrong += number != self->numbers + 1 || shoal_cid_local(cid) != next[from];
         self->wrong += entry.size != 1 + next[from] % 200;
         for (uint32_t i = 0; i < entry.size; i++)
             self->wrong += entry.at[i] != (uint8_t)(next[from] + from);

@@ -103,7 +103,7 @@ void sh_backup_destroy(struct sh_backup *backup)
 
 static uint64_t log_id(const struct sh_backup *backup, uint64_t number)
 {
-    return (uint64_t)backup->config.nid.v << 48 | number;
+    return sh_zone_id(backup->config.nid, number);
 }
 
 /* The log says that the own disk has all before that number, up to a level. */
@@ -111,7 +111,7 @@ static void home_acked(struct sh_backup *backup, const struct sh_replog_zone *lo
                        enum sh_level level, uint64_t number)
 {
     struct sh_own_zone *zone =
-        backup->zones.all[(sh_replog_zone_id(logged) & SH_LOCAL_IDS) % SH_ZONES_MAX];
+        backup->zones.all[sh_zone_number(sh_replog_zone_id(logged)) % SH_ZONES_MAX];
     if (!zone || zone->log != logged)
         zone = backup->making;
     struct sh_sink *home = zone && zone->log == logged ? sh_sink_home(zone) : NULL;
@@ -163,7 +163,7 @@ static enum shoal_err log_add(struct sh_replog *log, struct sh_own_zone *zone, u
 static uint64_t fresh_chunk(const struct sh_backup *backup)
 {
     uint64_t wanted = sh_store_ids_wanted(backup->config.store);
-    return (uint64_t)backup->config.nid.v << 48 | (wanted & SH_LOCAL_IDS);
+    return shoal_cid_make(backup->config.nid, wanted).v;
 }
 
 enum shoal_err sh_backup_zone_found(struct sh_backup *backup, struct sh_replog *log,
@@ -233,7 +233,7 @@ void sh_backup_home_set(struct sh_backup *backup, struct sh_replog *log)
 
 static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
 {
-    sh_zone_dropped(arg, id & SH_LOCAL_IDS, err);
+    sh_zone_dropped(arg, sh_zone_number(id), err);
 }
 
 enum shoal_err sh_zone_drop_tell(struct sh_own_zone *zone)
@@ -292,8 +292,8 @@ static struct sh_replog_write write_of(const struct sh_backlog_entry *entry)
 {
     bool has_bytes = entry->kind == SH_BACKLOG_IMAGE;
     return (struct sh_replog_write){
-        .local_id = entry->local_id,
-        .creator = entry->creator,
+        .local_id = shoal_cid_local((shoal_cid){entry->chunk}),
+        .creator = shoal_cid_creator((shoal_cid){entry->chunk}).v,
         .is_removal = entry->kind == SH_BACKLOG_REMOVAL,
         .piece = entry->piece,
         .pieces = entry->pieces,

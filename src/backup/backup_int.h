@@ -14,8 +14,7 @@
 #include "ranges/ranges.h"
 
 #define SH_ZONES_MAX (1u << 20) /* at a time; a power of two */
-#define SH_LOCAL_IDS ((UINT64_C(1) << 48) - 1)
-#define SH_GUARDS 16384u /* a power of two */
+#define SH_GUARDS 16384u        /* a power of two */
 
 /* Who waits for a zone's writes at one level, by number. */
 struct sh_waits {
@@ -369,13 +368,13 @@ static inline shoal_cid sh_backup_store_cid(const struct sh_backup *backup, uint
 {
     bool is_nameless =
         !sh_store_has_nid(backup->config.store) && chunk >> 48 == backup->config.nid.v;
-    return (shoal_cid){is_nameless ? chunk & SH_LOCAL_IDS : chunk};
+    return (shoal_cid){is_nameless ? shoal_cid_local((shoal_cid){chunk}) : chunk};
 }
 
 /* A chunk's ID as logs name it: with its creator. */
 static inline uint64_t sh_backup_chunk(const struct sh_backup *backup, shoal_cid cid)
 {
-    return cid.v >> 48 ? cid.v : (uint64_t)backup->config.nid.v << 48 | cid.v;
+    return cid.v >> 48 ? cid.v : shoal_cid_make(backup->config.nid, cid.v).v;
 }
 
 static inline uint64_t sh_zone_bytes_of(uint32_t size)
@@ -489,6 +488,8 @@ struct sh_own_zone *sh_zones_sparse_find(struct sh_backup *backup, uint64_t now_
 void sh_evacuation_begin(struct sh_backup *backup, struct sh_own_zone *zone);
 /* Whether the zone can be emptied now; else the search is due again when its pause is over. */
 bool sh_evacuation_is_ready(struct sh_own_zone *zone, uint64_t now_ns);
+/* Whether so many bytes have room in the open zone, or in the next one. The step's. */
+bool sh_evacuation_has_room(const struct sh_backup *backup, uint64_t bytes);
 /* Goes on with it, MARKS to MOVES. */
 unsigned sh_evacuation_step(struct sh_backup *backup, uint64_t now_ns);
 /* Before the store goes. */
@@ -609,6 +610,8 @@ void sh_backup_fail(struct sh_backup *backup, enum shoal_err err);
 
 /* Whether this life has made a zone of that number: those from made_first on are its own without a gap. */
 bool sh_zone_was_made(const struct sh_backup *backup, uint64_t number);
+/* Whether a record that the superpeers have is the one that the owner goes by, and no old copy of it. */
+bool sh_zone_record_agrees(const struct sh_own_zone *zone, const struct sh_zone *found);
 unsigned sh_compare_step(struct sh_backup *backup, uint64_t now_ns);
 uint64_t sh_compare_due_ns(const struct sh_backup *backup);
 void sh_backup_on_kept(void *arg, struct sh_msg_in *in);

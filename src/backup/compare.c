@@ -25,11 +25,18 @@ static uint64_t compare_ns(const struct sh_backup *backup)
 static void stray_note(struct sh_backup *backup, const struct sh_zone *record)
 {
     struct sh_compare *compare = &backup->compare;
-    bool was_made = sh_zone_was_made(backup, record->id & SH_LOCAL_IDS);
+    bool was_made = sh_zone_was_made(backup, sh_zone_number(record->id));
     bool is_its =
         record->owner.v == backup->config.nid.v && record->life == backup->config.cluster.life;
     if (was_made && is_its && compare->strays_count < SH_STRAYS_MAX)
         compare->strays[compare->strays_count++] = *record;
+}
+
+bool sh_zone_record_agrees(const struct sh_own_zone *zone, const struct sh_zone *found)
+{
+    const struct sh_zone *known = &zone->record;
+    return found->version == known->version && found->incarnation == known->incarnation &&
+           sh_zone_is_same(found, known) && !(found->flags & SH_ZONE_OLD);
 }
 
 static void on_listed(struct sh_zone_list *list, const struct sh_zone *record)
@@ -40,10 +47,7 @@ static void on_listed(struct sh_zone_list *list, const struct sh_zone *record)
         stray_note(backup, record);
         return;
     }
-    bool is_same = zone->record.version == record->version &&
-                   zone->record.incarnation == record->incarnation &&
-                   sh_zone_is_same(&zone->record, record) && !(record->flags & SH_ZONE_OLD);
-    if (is_same)
+    if (sh_zone_record_agrees(zone, record))
         zone->compared = backup->compare.round;
 }
 
@@ -70,7 +74,7 @@ static void on_removed(struct sh_zone_op *op, enum shoal_err err,
         return;
     if (answer)
         SH_WARN("backup", "the record of a zone that was dropped had come back",
-                SH_U64("zone", backup->compare.removed & SH_LOCAL_IDS), SH_ERR(err));
+                SH_U64("zone", sh_zone_number(backup->compare.removed)), SH_ERR(err));
     backup->config.wake(backup->config.arg);
 }
 

@@ -50,8 +50,7 @@ static bool is_room_short(struct sh_backup *backup)
            sh_replog_zone_fits(backup->log, 2 * backup->config.zone_bytes) != SHOAL_OK;
 }
 
-/* Whether so many bytes have room in the open zone, or in the next one. */
-static bool has_room(const struct sh_backup *backup, uint64_t bytes)
+bool sh_evacuation_has_room(const struct sh_backup *backup, uint64_t bytes)
 {
     const struct sh_own_zones *zones = &backup->zones;
     if (zones->spare)
@@ -100,7 +99,7 @@ struct sh_own_zone *sh_zones_sparse_find(struct sh_backup *backup, uint64_t now_
     /* It may get more chunks until it is evacuated. Room is kept for one that is not ready, too, or nothing would be left for it. */
     uint64_t kept = (least ? least_live : any_live) + few;
     atomic_store(&zones->kept_bytes, is_needed ? kept : 0);
-    return is_needed && least && has_room(backup, least_live) ? least : NULL;
+    return is_needed && least && sh_evacuation_has_room(backup, least_live) ? least : NULL;
 }
 
 /* --- Marks ------------------------------------------------------------------------------------- */

@@ -1,44 +1,16 @@
 /* Zones that outgrow their logs: a node alone, with a log on a disk in memory. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "backup/backup_int.h"
 #include "base/log.h"
 
-#define NID UINT64_C(3)
+#include "backup/alone_test.h"
+
 #define LIMIT (UINT64_C(1) << 20) /* of a zone */
 #define LARGE (3u << 20)
-#define MS UINT64_C(1000000)
-#define SLOT_BYTES (128u << 10)
-#define STEPS_MAX 200000u
 #define FOREIGN (UINT64_C(99) << 48) /* another owner's zone in the log */
 
-static struct sh_disk *disk;
-static struct sh_store *store;
-static struct sh_backup *backup;
-static struct sh_replog *replicas;
-static uint64_t now_ns;
 static uint8_t data[LARGE];
-
-static void wake(void *arg)
-{
-    (void)arg;
-}
-
-static void random_fill(void *arg, void *into, size_t size)
-{
-    static uint64_t state = 88172645463325252u;
-    uint8_t *at = into;
-    (void)arg;
-    for (size_t i = 0; i < size; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        at[i] = (uint8_t)(state >> 56);
-    }
-}
 
 static void open_with(uint32_t slots)
 {
@@ -48,99 +20,22 @@ static void open_with(uint32_t slots)
     assert_int_equal(sh_log_output_set("/dev/null", SH_LOG_AS_TEXT), SHOAL_OK);
     assert_int_equal(sh_log_levels_set("error", &bad, &bad_size), SHOAL_OK);
     now_ns = 1000 * MS;
-    const struct sh_store_config config = {
-        .bytes_max = 32 << 20, .chunk_bytes_max = 4 << 20, .nid = {NID}, .small_pages = true};
-    assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
-    const struct sh_backup_config backed = {
-        .store = store, .nid = {NID}, .zone_bytes = LIMIT, .window_bytes = 4 << 20, .wake = wake};
-    assert_int_equal(sh_backup_create(&backed, &backup), SHOAL_OK);
+    store_open(32 << 20, (struct sh_backup_config){.zone_bytes = LIMIT, .window_bytes = 4 << 20});
     assert_int_equal(sh_memory_disk_create(&disk), SHOAL_OK);
-    const struct sh_replog_config logged = {.disk = disk,
-                                            .name = "log",
-                                            .random = {random_fill, NULL},
-                                            .cluster = 5,
-                                            .node = NID,
-                                            .slot_bytes = SLOT_BYTES,
-                                            .slots = slots,
-                                            .primary_blocks = 256,
-                                            .buffer_bytes = 8 << 20,
-                                            .batch_bytes = 32 << 10,
-                                            .linger_ns = 10 * MS,
-                                            .versions_max = 1024,
-                                            .syncs_later = true,
-                                            .handed = sh_backup_handed,
-                                            .durable = sh_backup_durable,
-                                            .arg = backup};
+    struct sh_replog_config logged = log_config(slots);
+    logged.versions_max = 1024;
     assert_int_equal(sh_replog_open(&logged, now_ns, 1, &replicas), SHOAL_OK);
-}
-
-static void step(void)
-{
-    now_ns += MS;
-    (void)sh_backup_step(backup, now_ns, (uint32_t)(now_ns / (1000 * MS)));
 }
 
 static void begin(uint32_t slots)
 {
     open_with(slots);
-    sh_backup_home_set(backup, replicas);
-    for (unsigned i = 0; i < 10; i++)
-        step();
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    sh_backup_destroy(backup);
-    sh_replog_close(replicas);
-    sh_store_destroy(store);
-    disk->ops->destroy(disk);
-    return 0;
-}
-
-static struct sh_backup_status status(void)
-{
-    struct sh_backup_status got;
-    sh_backup_status_get(backup, &got);
-    return got;
-}
-
-struct waited {
-    bool is_over;
-    enum shoal_err err;
-};
-
-static void on_done(void *arg, enum shoal_err err)
-{
-    *(struct waited *)arg = (struct waited){true, err};
-}
-
-static void settle(struct sh_write *write)
-{
-    struct waited waited = {false, SHOAL_OK};
-    if (!sh_write_wait(backup, write, on_done, &waited))
-        return;
-    for (unsigned i = 0; !waited.is_over; i++) {
-        assert_true(i < STEPS_MAX);
-        step();
-    }
-    assert_int_equal(waited.err, SHOAL_OK);
+    home_set();
 }
 
 static enum shoal_err make(uint32_t size, shoal_cid *cid_out)
 {
-    struct sh_write write;
-    sh_write_begin(&write, SH_LEVEL_REPLICATED);
-    const struct sh_store_wish wish = {.size = size, .count = 1};
-    enum shoal_err err;
-    for (unsigned i = 0;
-         (err = sh_backup_new_as(backup, &write, &wish, cid_out, NULL)) == SHOAL_EAGAIN; i++) {
-        assert_true(i < STEPS_MAX);
-        step();
-    }
-    if (!err)
-        settle(&write);
-    return err;
+    return chunk_new(SH_LEVEL_REPLICATED, size, cid_out);
 }
 
 /* A change of any size, all of it acknowledged. */
@@ -157,7 +52,7 @@ static enum shoal_err change(const struct sh_store_rewrite *rewrite)
     }
     enum shoal_err err = sh_store_rewriting_end(rewriting);
     if (!err)
-        settle(&write);
+        write_settle(&write);
     return err;
 }
 
@@ -298,9 +193,7 @@ static void test_full(void **state)
     struct waited waited;
     open_with(SH_REPLOG_SPARE_SLOTS + 3 * each);
     assert_int_equal(sh_replog_zone_add(replicas, &foreign, &other), SHOAL_OK);
-    sh_backup_home_set(backup, replicas);
-    for (unsigned i = 0; i < 10; i++)
-        step();
+    home_set();
     shoal_cid first; /* opens a zone, so that there is another one to come */
     assert_int_equal(make(100, &first), SHOAL_OK);
     for (unsigned i = 0; i < 10; i++)

@@ -10,7 +10,6 @@
 #define PAUSE_MAX_NS UINT64_C(64000000)
 #define PATIENCE_NS UINT64_C(250000000) /* then also where the log has not got on */
 #define WARN_NS UINT64_C(1000000000)
-#define LOCAL_IDS ((UINT64_C(1) << 48) - 1)
 
 /* --- Streams that end or pause ----------------------------------------------------------------- */
 
@@ -19,7 +18,8 @@ void sh_kept_lose(struct sh_keeper *keeper, struct sh_kept *kept, enum shoal_err
     if (kept->lost)
         return;
     SH_ERROR("backup", "a replica is given up here: its zone needs another backup",
-             SH_U64("owner", kept->id >> 48), SH_U64("zone", kept->id & LOCAL_IDS), SH_ERR(err));
+             SH_U64("owner", sh_zone_creator(kept->id).v), SH_U64("zone", sh_zone_number(kept->id)),
+             SH_ERR(err));
     sh_kept_full_leave(keeper, kept);
     kept->lost = err;
     kept->stream = SH_KEPT_LOST;
@@ -36,7 +36,7 @@ static void malformed(struct sh_keeper *keeper, struct sh_kept *kept, shoal_nid 
     if (!keeper->warned_ns || now_ns - keeper->warned_ns >= WARN_NS) {
         keeper->warned_ns = now_ns;
         SH_ERROR("backup", "an owner of a zone sends what is no stream of writes",
-                 SH_U64("node", from.v), SH_U64("zone", kept ? kept->id & LOCAL_IDS : 0),
+                 SH_U64("node", from.v), SH_U64("zone", kept ? sh_zone_number(kept->id) : 0),
                  SH_U64("messages", keeper->status.malformed));
     }
     if (!kept)
@@ -158,8 +158,8 @@ static struct sh_replog_write write_of(const struct sh_replication_entry *entry)
     struct sh_bytes payload = entry->bytes;
     if (entry->kind == SH_REPLICATION_ZEROS)
         payload = sh_bytes_make(entry->size ? NULL : none, entry->size);
-    return (struct sh_replog_write){.local_id = entry->chunk & LOCAL_IDS,
-                                    .creator = (uint16_t)(entry->chunk >> 48),
+    return (struct sh_replog_write){.local_id = shoal_cid_local((shoal_cid){entry->chunk}),
+                                    .creator = shoal_cid_creator((shoal_cid){entry->chunk}).v,
                                     .is_removal = is_removal,
                                     .piece = entry->piece,
                                     .pieces = entry->pieces,

@@ -349,16 +349,9 @@ static void test_space_of_a_small_disk(void **state)
     rig_stop(&rig);
     rig_start(&rig);
     sh_keeper_destroy(rig.keeper);
-    const struct sh_keeper_config config = {.msg = rig.backup.msg,
-                                            .log = rig.log,
-                                            .disk_id = RIG_DISK,
-                                            .disk = &small,
-                                            .clock = sh_memwire_env(&rig.backup.memwire).clock,
-                                            .zones_max = 1,
-                                            .credit_bytes = RIG_CREDIT,
-                                            .life_of = rig_life_of,
-                                            .wake = rig_wake,
-                                            .arg = &rig};
+    struct sh_keeper_config config = rig_keeper_config(&rig);
+    config.disk = &small;
+    config.zones_max = 1;
     assert_int_equal(sh_keeper_create(&config, &rig.keeper), SHOAL_OK);
     assert_true((uint64_t)rig.logged.slots * rig.logged.slot_bytes > 20 << 20);
     assert_int_equal(space().disk_bytes, 20 << 20);
@@ -369,13 +362,10 @@ static void test_a_node_that_keeps_none(void **state)
 {
     (void)state;
     rig_stop(&rig);
-    const struct sh_keeper_config config = {.msg = rig.backup.msg,
-                                            .clock = sh_memwire_env(&rig.backup.memwire).clock,
-                                            .zones_max = 1,
-                                            .credit_bytes = RIG_CREDIT,
-                                            .life_of = rig_life_of,
-                                            .wake = rig_wake,
-                                            .arg = &rig};
+    struct sh_keeper_config config = rig_keeper_config(&rig);
+    config.log = NULL;
+    config.disk_id = 0;
+    config.zones_max = 1;
     assert_int_equal(sh_keeper_create(&config, &rig.keeper), SHOAL_OK);
     assert_false(space().keeps);
     assert_int_equal(open_anew(owner, 0, 1, 1), SHOAL_ENONODE);

@@ -48,10 +48,11 @@ static void writes_make(const struct rig_append *append)
     assert_true(sh_replication_append_get(&r, &head));
     for (unsigned i = 0; i < EACH; i++) {
         assert_true(sh_replication_entry_get(&r, &entry));
-        writes[i] = (struct sh_replog_write){.local_id = entry.chunk & ((UINT64_C(1) << 48) - 1),
-                                             .creator = (uint16_t)(entry.chunk >> 48),
-                                             .pieces = 1,
-                                             .payload = entry.bytes};
+        writes[i] =
+            (struct sh_replog_write){.local_id = shoal_cid_local((shoal_cid){entry.chunk}),
+                                     .creator = shoal_cid_creator((shoal_cid){entry.chunk}).v,
+                                     .pieces = 1,
+                                     .payload = entry.bytes};
     }
 }
 

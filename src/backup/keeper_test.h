@@ -190,22 +190,27 @@ static inline void rig_record_get(void *arg, uint64_t zone, struct sh_zone_op *o
     rig->gets++;
 }
 
+static inline struct sh_keeper_config rig_keeper_config(struct rig *rig)
+{
+    return (struct sh_keeper_config){.msg = rig->backup.msg,
+                                     .log = rig->log,
+                                     .disk_id = RIG_DISK,
+                                     .clock = sh_memwire_env(&rig->backup.memwire).clock,
+                                     .zones_max = RIG_ZONES - 1,
+                                     .credit_bytes = RIG_CREDIT,
+                                     .life_of = rig_life_of,
+                                     .record_get = rig->orphans_ns ? rig_record_get : NULL,
+                                     .orphans_ns = rig->orphans_ns,
+                                     .wake = rig_wake,
+                                     .arg = rig};
+}
+
 /* The backup's process begins. */
 static inline void rig_start(struct rig *rig)
 {
     enum shoal_err err = sh_replog_open(&rig->logged, rig_now(rig), rig_seconds(rig), &rig->log);
     SH_ASSERT(!err);
-    const struct sh_keeper_config config = {.msg = rig->backup.msg,
-                                            .log = rig->log,
-                                            .disk_id = RIG_DISK,
-                                            .clock = sh_memwire_env(&rig->backup.memwire).clock,
-                                            .zones_max = RIG_ZONES - 1,
-                                            .credit_bytes = RIG_CREDIT,
-                                            .life_of = rig_life_of,
-                                            .record_get = rig->orphans_ns ? rig_record_get : NULL,
-                                            .orphans_ns = rig->orphans_ns,
-                                            .wake = rig_wake,
-                                            .arg = rig};
+    const struct sh_keeper_config config = rig_keeper_config(rig);
     err = sh_keeper_create(&config, &rig->keeper);
     SH_ASSERT(!err);
 }

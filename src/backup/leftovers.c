@@ -64,10 +64,8 @@ void sh_leftover_begin(struct sh_own_zones *zones, uint64_t chunk,
 /* Records that a zone has a chunk no more; returns the number of that, 0: there is no room now. */
 static uint64_t leave(struct sh_own_zone *zone, uint64_t chunk)
 {
-    const struct sh_backlog_entry removal = {.local_id = chunk & SH_LOCAL_IDS,
-                                             .creator = (uint16_t)(chunk >> 48),
-                                             .kind = SH_BACKLOG_REMOVAL,
-                                             .pieces = 1};
+    const struct sh_backlog_entry removal = {
+        .chunk = chunk, .kind = SH_BACKLOG_REMOVAL, .pieces = 1};
     if (sh_backlog_admit(&zone->backlog, SH_BACKLOG_HEAD_BYTES))
         return 0;
     uint64_t number = sh_backlog_record(&zone->backlog, NULL, &removal);

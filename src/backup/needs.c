@@ -10,12 +10,12 @@ bool sh_zone_was_made(const struct sh_backup *backup, uint64_t number)
 static enum sh_replication_need need_of(struct sh_backup *backup, shoal_nid keeper, uint64_t id)
 {
     struct sh_own_zone *zone = sh_zone_by_id(backup, id);
-    bool is_own = id >> 48 == backup->config.nid.v;
+    bool is_own = sh_zone_creator(id).v == backup->config.nid.v;
     if (atomic_load(&backup->trouble) || !is_own)
         return SH_REPLICATION_NEEDED;
     if (!zone)
-        return sh_zone_was_made(backup, id & SH_LOCAL_IDS) ? SH_REPLICATION_DROPPED
-                                                           : SH_REPLICATION_NEEDED;
+        return sh_zone_was_made(backup, sh_zone_number(id)) ? SH_REPLICATION_DROPPED
+                                                            : SH_REPLICATION_NEEDED;
     /* While a change of the record is under way, or its answer was lost, the record may name that node. */
     bool is_certain = zone->record.version && !zone->op && !zone->is_doubtful &&
                       !zone->is_missing && !zone->is_old;

@@ -2,47 +2,19 @@
  * alone, with a log on a disk in memory, which is not counted. */
 #include "base/alloc_test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "backup/alone_test.h"
 
-#include "backup/backup_int.h"
-#include "base/log.h"
-#include "base/random_test.h"
-
-#define NID UINT64_C(3)
-#define MS UINT64_C(1000000)
 #define CHUNKS 300u
-#define STEPS_MAX 100000u
 
-static struct sh_disk *disk;
-static struct sh_store *store;
-static struct sh_backup *backup;
-static struct sh_replog *replicas;
-static uint64_t now_ns, seed;
+static uint64_t seed;
 static shoal_cid cids[CHUNKS];
 static uint8_t data[4000];
 
 static unsigned draw(unsigned below)
 {
     return (unsigned)(test_draw(&seed) % below);
-}
-
-static void wake(void *arg)
-{
-    (void)arg;
-}
-
-static void random_fill(void *arg, void *into, size_t size)
-{
-    uint8_t *at = into;
-    (void)arg;
-    for (size_t i = 0; i < size; i++)
-        at[i] = (uint8_t)test_draw(&seed);
 }
 
 /* The disk's memory is not the log's: its file has its size at once. */
@@ -58,83 +30,18 @@ static void file_grow(const struct sh_replog_config *logged)
     disk->ops->close(disk, op.file);
 }
 
-static void step(void)
-{
-    now_ns += MS;
-    (void)sh_backup_step(backup, now_ns, (uint32_t)(now_ns / (1000 * MS)));
-}
-
 static int setup(void **state)
 {
     (void)state;
     seed = test_seed(62);
     now_ns = 1000 * MS;
-    const struct sh_store_config config = {
-        .bytes_max = 32 << 20, .chunk_bytes_max = 1 << 20, .nid = {NID}, .small_pages = true};
-    assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
-    const struct sh_backup_config backed = {
-        .store = store, .nid = {NID}, .zone_bytes = 2 << 20, .window_bytes = 4 << 20, .wake = wake};
-    assert_int_equal(sh_backup_create(&backed, &backup), SHOAL_OK);
+    store_open(32 << 20, (struct sh_backup_config){.zone_bytes = 2 << 20, .window_bytes = 4 << 20});
     assert_int_equal(sh_memory_disk_create(&disk), SHOAL_OK);
-    const struct sh_replog_config logged = {.disk = disk,
-                                            .name = "log",
-                                            .random = {random_fill, NULL},
-                                            .cluster = 5,
-                                            .node = NID,
-                                            .slot_bytes = 128 << 10,
-                                            .slots = 200,
-                                            .primary_blocks = 256,
-                                            .buffer_bytes = 8 << 20,
-                                            .batch_bytes = 32 << 10,
-                                            .linger_ns = 10 * MS,
-                                            .versions_max = 256,
-                                            .syncs_later = true,
-                                            .handed = sh_backup_handed,
-                                            .durable = sh_backup_durable,
-                                            .arg = backup};
+    const struct sh_replog_config logged = log_config(200);
     assert_int_equal(sh_replog_open(&logged, now_ns, 1, &replicas), SHOAL_OK);
     file_grow(&logged);
-    sh_backup_home_set(backup, replicas);
-    for (unsigned i = 0; i < 10; i++)
-        step();
+    home_set();
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    sh_backup_destroy(backup);
-    sh_replog_close(replicas);
-    sh_store_destroy(store);
-    disk->ops->destroy(disk);
-    return 0;
-}
-
-static void on_done(void *arg, enum shoal_err err)
-{
-    assert_int_equal(err, SHOAL_OK);
-    *(bool *)arg = true;
-}
-
-static void settle(struct sh_write *write)
-{
-    bool is_over = false;
-    if (!sh_write_wait(backup, write, on_done, &is_over))
-        return;
-    unsigned steps = 0;
-    while (!is_over) {
-        assert_true(++steps < STEPS_MAX);
-        step();
-    }
-}
-
-static void make(shoal_cid *cid_out)
-{
-    struct sh_write write;
-    sh_write_begin(&write, SH_LEVEL_REPLICATED);
-    const struct sh_store_wish wish = {.size = 1000, .count = 1};
-    assert_int_equal(sh_backup_new_as(backup, &write, &wish, cid_out, NULL), SHOAL_OK);
-    settle(&write);
 }
 
 /* The whole chunk, at one of the levels; now and then acknowledged at once. */
@@ -145,18 +52,9 @@ static void put_some(void)
     memset(data, (int)draw(256), sizeof data);
     const struct sh_store_rewrite rewrite = {
         .kind = SH_STORE_PUT, .cid = cids[draw(CHUNKS)], .data = sh_bytes_make(data, 1000)};
-    enum shoal_err err;
-    for (unsigned i = 0;; i++) {
-        assert_true(i < STEPS_MAX);
-        sh_write_begin(&write, levels[draw(3)]);
-        err = sh_backup_rewrite(backup, &write, &rewrite);
-        if (err != SHOAL_EAGAIN)
-            break;
-        step();
-    }
-    assert_int_equal(err, SHOAL_OK);
+    assert_int_equal(chunk_rewrite(levels[draw(3)], &write, &rewrite), SHOAL_OK);
     if (draw(4) == 0)
-        settle(&write);
+        write_settle(&write);
     else if (draw(4) == 0)
         step();
 }
@@ -166,7 +64,7 @@ static void test_written_again_and_again(void **state)
     (void)state;
     struct sh_replog_status before, after;
     for (unsigned i = 0; i < CHUNKS; i++)
-        make(&cids[i]);
+        assert_int_equal(chunk_new(SH_LEVEL_REPLICATED, 1000, &cids[i]), SHOAL_OK);
     for (unsigned i = 0; i < 20000; i++)
         put_some();
     sh_replog_status_get(replicas, &before);

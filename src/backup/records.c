@@ -260,10 +260,7 @@ static void again_answered(struct sh_own_zone *zone, enum shoal_err err,
 static void look_answered(struct sh_own_zone *zone, enum shoal_err err,
                           const struct sh_zone_answer *answer)
 {
-    const struct sh_zone *record = &zone->record;
-    bool is_same = answer && answer->is_there && answer->zone.version == record->version &&
-                   answer->zone.incarnation == record->incarnation &&
-                   sh_zone_is_same(&answer->zone, record) && !(answer->zone.flags & SH_ZONE_OLD);
+    bool is_same = answer && answer->is_there && sh_zone_record_agrees(zone, &answer->zone);
     zone->compared = zone->backup->compare.round;
     zone->op_again_ns = 0;
     if (answer && !is_same)

@@ -17,7 +17,7 @@
 
 static struct sh_own_zone *zone_of(struct sh_backup *backup, const struct sh_replog_zone *logged)
 {
-    uint64_t number = sh_replog_zone_id(logged) & SH_LOCAL_IDS;
+    uint64_t number = sh_zone_number(sh_replog_zone_id(logged));
     struct sh_own_zone *zone = backup->zones.all[number % SH_ZONES_MAX];
     return zone && zone->log == logged ? zone : NULL;
 }
@@ -59,12 +59,6 @@ static bool open_leave(struct sh_own_zones *zones, struct sh_own_zone *zone)
     return !is_open;
 }
 
-/* Whether some of the zone's chunks have room in others now. */
-static bool has_room(const struct sh_own_zones *zones, uint64_t zone_bytes)
-{
-    return zones->spare || (zones->open && atomic_load(&zones->open->live) < zone_bytes);
-}
-
 struct sh_own_zone *sh_zones_damaged_find(struct sh_backup *backup, uint64_t now_ns)
 {
     struct sh_own_zones *zones = &backup->zones;
@@ -74,7 +68,7 @@ struct sh_own_zone *sh_zones_damaged_find(struct sh_backup *backup, uint64_t now
     for (struct sh_own_zone *zone = zones->first; zone; zone = zone->next_entered) {
         if (!zone->is_damaged || zone == zones->spare)
             continue;
-        bool may_go = open_leave(zones, zone) && has_room(zones, backup->config.zone_bytes);
+        bool may_go = open_leave(zones, zone) && sh_evacuation_has_room(backup, 1);
         if (!may_go && zone->evacuate_ns <= now_ns)
             zone->evacuate_ns = now_ns + PAUSE_NS;
         /* An empty one is dropped as others are. */

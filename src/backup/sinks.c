@@ -351,9 +351,8 @@ static struct sh_replication_open open_of(const struct sh_sink *sink)
     struct sh_own_zone *zone = sink->zone;
     const struct sh_backup_config *config = &zone->backup->config;
     struct sh_zone_claim claim;
-    uint64_t first = (uint64_t)config->nid.v << 48;
-    first |= sh_zone_claim_get(zone, 0, &claim) ? claim.first & SH_LOCAL_IDS
-                                                : sh_store_ids_wanted(config->store) & SH_LOCAL_IDS;
+    uint64_t first =
+        sh_zone_claim_get(zone, 0, &claim) ? claim.first : sh_store_ids_wanted(config->store);
     return (struct sh_replication_open){
         .zone = zone->record.id,
         .incarnation = zone->record.incarnation,
@@ -364,7 +363,7 @@ static struct sh_replication_open open_of(const struct sh_sink *sink)
         .since = 1,
         .begun = zone->before,
         .bytes_max = sh_zone_log_bytes(zone),
-        .range_first = first,
+        .range_first = shoal_cid_make(config->nid, first).v,
         .range_count = config->zone_bytes / (64 + SH_ZONE_CHUNK_BYTES),
     };
 }
@@ -454,8 +453,8 @@ void sh_sinks_end(struct sh_backup *backup)
 
 struct sh_own_zone *sh_zone_by_id(struct sh_backup *backup, uint64_t id)
 {
-    uint64_t number = id & SH_LOCAL_IDS;
-    if (id >> 48 != backup->config.nid.v)
+    uint64_t number = sh_zone_number(id);
+    if (sh_zone_creator(id).v != backup->config.nid.v)
         return NULL;
     struct sh_own_zone *zone = backup->zones.all[number % SH_ZONES_MAX];
     if (!zone)

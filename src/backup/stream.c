@@ -21,7 +21,7 @@ static struct sh_replication_entry entry_of(const struct sh_backlog_entry *entry
     return (struct sh_replication_entry){
         .kind = kinds[entry->kind],
         .with_next = entry->with_next,
-        .chunk = (uint64_t)entry->creator << 48 | entry->local_id,
+        .chunk = entry->chunk,
         .size = entry->size,
         .piece = entry->piece,
         .pieces = entry->pieces,

@@ -249,8 +249,7 @@ static struct sh_backlog_entry entry_of(uint64_t chunk, enum sh_store_event even
                                         struct sh_bytes image)
 {
     bool is_image = event == SH_STORE_MADE || event == SH_STORE_WRITTEN;
-    struct sh_backlog_entry entry = {.local_id = chunk & SH_LOCAL_IDS,
-                                     .creator = (uint16_t)(chunk >> 48),
+    struct sh_backlog_entry entry = {.chunk = chunk,
                                      .kind = SH_BACKLOG_REMOVAL,
                                      .pieces = 1,
                                      .only = teller.only,
@@ -328,7 +327,7 @@ static enum shoal_err tell(struct sh_backup *backup, uint64_t chunk,
                            const struct sh_completion *completion)
 {
     struct sh_backlog_entry entry = {
-        .local_id = SH_BACKLOG_NO_CHUNK, .kind = SH_BACKLOG_REMOVAL, .pieces = 1};
+        .chunk = SH_BACKLOG_NO_CHUNK, .kind = SH_BACKLOG_REMOVAL, .pieces = 1};
     struct sh_zone_place place = {0};
     enum shoal_err err = atomic_load_explicit(&backup->trouble, memory_order_relaxed);
     entry.completion_size = (uint8_t)sh_completion_put(completion, entry.completion);
@@ -465,8 +464,7 @@ static enum shoal_err on_piece(void *arg, shoal_cid cid, uint32_t offset, struct
     struct sh_large *large = large_find(backup, sh_backup_chunk(backup, cid));
     struct sh_backlog *backlog = &large->place.zone->backlog;
     uint32_t end = offset + (uint32_t)bytes.size;
-    struct sh_backlog_entry piece = {.local_id = large->chunk & SH_LOCAL_IDS,
-                                     .creator = (uint16_t)(large->chunk >> 48),
+    struct sh_backlog_entry piece = {.chunk = large->chunk,
                                      .kind = SH_BACKLOG_IMAGE,
                                      .pieces = sh_backlog_pieces(false, large->size),
                                      .only = large->only,

@@ -82,7 +82,7 @@ enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t n
 {
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *zone = zones->free;
-    if (number > SH_LOCAL_IDS || zones->all[number % SH_ZONES_MAX])
+    if (number > SH_ZONE_NUMBER_MAX || zones->all[number % SH_ZONES_MAX])
         return SHOAL_ELIMIT;
     if (zone) {
         zones->free = zone->next_free;
@@ -203,7 +203,7 @@ static struct sh_backlog_entry claim_entry(size_t slot, const struct sh_zone_cla
     sh_store64(room, claim->first);
     sh_store64(room + 8, claim->last);
     return (struct sh_backlog_entry){
-        .local_id = 1 + slot, .kind = SH_BACKLOG_IMAGE, .pieces = 1, .size = 16, .at = room};
+        .chunk = 1 + slot, .kind = SH_BACKLOG_IMAGE, .pieces = 1, .size = 16, .at = room};
 }
 
 /* Room for one claim more than those that were promised room. */

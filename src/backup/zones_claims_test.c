@@ -49,8 +49,8 @@ static void go_on(void)
     for (unsigned i = 0; i < zones_made; i++) {
         struct sh_backlog_cursor *cursor = &zones[i]->sinks[0].cursor;
         while (sh_backlog_read(cursor, &entry, &number, scratch)) {
-            claims_told += entry.creator == 0;
-            chunks_told += entry.creator != 0;
+            claims_told += !(entry.chunk >> 48);
+            chunks_told += entry.chunk >> 48 != 0;
         }
         (void)sh_backlog_take(cursor);
     }

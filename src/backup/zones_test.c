@@ -74,7 +74,7 @@ static void assert_next(unsigned zone, uint64_t chunk, enum sh_backlog_kind kind
     struct sh_backlog_entry entry;
     uint64_t number;
     assert_true(sh_backlog_read(&zones[zone]->sinks[0].cursor, &entry, &number, scratch));
-    assert_int_equal((uint64_t)entry.creator << 48 | entry.local_id, chunk);
+    assert_int_equal(entry.chunk, chunk);
     assert_int_equal(entry.kind, kind);
     assert_int_equal(entry.size, size);
     assert_int_equal(entry.with_next, with_next);
@@ -86,7 +86,7 @@ static void assert_claim(unsigned zone, uint64_t place, uint64_t first, uint64_t
     struct sh_backlog_entry entry;
     uint64_t number;
     assert_true(sh_backlog_read(&zones[zone]->sinks[0].cursor, &entry, &number, scratch));
-    assert_true(entry.creator == 0 && entry.local_id == 1 + place && entry.size == 16);
+    assert_true(entry.chunk == 1 + place && entry.size == 16);
     assert_true(sh_load64(entry.at) == first && sh_load64(entry.at + 8) == last);
     assert_int_equal(entry.with_next, with_next);
 }

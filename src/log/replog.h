@@ -102,7 +102,10 @@ SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *con
                                               uint64_t now_ns, uint32_t seconds,
                                               struct sh_replog **log_out);
 
-/* Waits for what is on its way to the disk. What is still in memory goes: sync first. NULL is allowed. */
+/* Writes what is still in memory, and waits until it is on the disk, before a close: nobody is told any more. Waits for the disk. ENOSPC, EIO: some of it is not
+ * there, and goes. */
+SHOAL_NODISCARD enum shoal_err sh_replog_flush(struct sh_replog *log);
+/* Waits for what is on its way to the disk. What is still in memory goes: sync, or flush, first. NULL is allowed. */
 void sh_replog_close(struct sh_replog *log);
 
 struct sh_replog_zone_config {

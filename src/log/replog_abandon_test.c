@@ -1,7 +1,6 @@
 /* Chunks of which some pieces were appended and then abandoned: they are what they were, whatever else happens. */
 #include "log/replog_cut_test.h"
 
-static struct rig_taken taken;
 static uint64_t cleaned; /* slots, by the processes before this one */
 
 static struct sh_replog_zone *zone(void)
@@ -33,30 +32,10 @@ static void abandon(unsigned chunk, uint32_t stamp, unsigned pieces)
     assert_int_equal(sh_replog_next(zone()), next);
 }
 
-static void assert_read(uint64_t end)
-{
-    rig_take_begin(&rig, 0, 0, RIG_CHUNKS, &taken);
-    for (unsigned i = 0; !taken.is_over; i++) {
-        assert_true(i < 100000);
-        rig_step(&rig, RIG_MS);
-    }
-    assert_int_equal(taken.err, SHOAL_OK);
-    assert_int_equal(taken.end, end);
-    for (unsigned i = 0; i < RIG_CHUNKS; i++) {
-        const struct rig_chunk *should = &rig.zones[0].chunks[i];
-        bool is_there = should->is_there && !should->is_removal;
-        assert_true(taken.chunks[i].is_there == is_there);
-        assert_true(!is_there || taken.chunks[i].stamp == should->stamp);
-    }
-}
-
 static void reopen(bool is_cut)
 {
     cleaned += status().slots_cleaned;
-    shut();
-    if (is_cut)
-        cut_power(cut_of(rig.config.disk));
-    rig_open(&rig);
+    start_again(is_cut);
 }
 
 /* The pieces are nowhere but in memory, in the primary log, or in a slot; the process ends before another write, or behind it. */
@@ -77,12 +56,12 @@ static void abandon_at(unsigned pieces, bool is_synced, bool is_written, bool is
     }
     uint64_t end = sh_replog_next(zone());
     reopen(is_cut);
-    assert_read(end);
+    assert_int_equal(taken_is_all(0), end);
     rig_zone_add(&rig, 0, 1, end);
     append(0, 8, 6, 30000);
     rig_sync(&rig, 1);
     reopen(is_cut);
-    assert_read(end + 1);
+    assert_int_equal(taken_is_all(0), end + 1);
 }
 
 static void test_process_ends(void **state)
@@ -117,7 +96,7 @@ static void test_goes_on(void **state)
     append(0, 7, 8, 50000);
     rig_sync(&rig, 1);
     reopen(true);
-    assert_read(5);
+    assert_int_equal(taken_is_all(0), 5);
 }
 
 /* Many are abandoned while the zone is cleaned again and again: nothing of them survives, though all slots of the lives between
@@ -143,14 +122,14 @@ static void abandon_and_clean(unsigned zone_slots, uint64_t seed)
         rig_sync(&rig, 1);
         uint64_t end = sh_replog_next(zone());
         reopen(draw >> 40 & 1);
-        assert_read(end);
+        assert_int_equal(taken_is_all(0), end);
         zone_add_config(0, rig_zone_config(0, 1, end, (uint64_t)zone_slots * 65536));
     }
     rig_sync(&rig, 1);
     assert_true(cleaned + status().slots_cleaned > 5);
     uint64_t end = sh_replog_next(zone());
     reopen(true);
-    assert_read(end);
+    assert_int_equal(taken_is_all(0), end);
 }
 
 static void test_cleaned(void **state)
@@ -180,7 +159,7 @@ static void test_not_cleaned_too_early(void **state)
     rig_sync(&rig, 1);
     uint64_t end = sh_replog_next(zone());
     reopen(true);
-    assert_read(end);
+    assert_int_equal(taken_is_all(0), end);
 }
 
 /* Once nothing of them can come back, lives are forgotten. */
@@ -207,7 +186,7 @@ static void test_lives_are_forgotten(void **state)
     rig_sync(&rig, 1);
     uint64_t end = sh_replog_next(zone());
     reopen(true);
-    assert_read(end);
+    assert_int_equal(taken_is_all(0), end);
 }
 
 /* A chunk of half of what the zone's log has room for. Four pieces are a slot. */
@@ -263,7 +242,7 @@ static void large_again(uint32_t primary_blocks, bool waits)
     rig_sync(&rig, 1);
     uint64_t end = sh_replog_next(zone());
     reopen(true);
-    assert_read(end);
+    assert_int_equal(taken_is_all(0), end);
 }
 
 /* The process ends while what was abandoned is cleaned, or has been, and what comes behind it is not there yet. */
@@ -286,7 +265,7 @@ static void large_ends(unsigned lives, uint64_t seed)
         assert_int_equal(append_large(13 + 3 * i, 1 + draw % 4), SHOAL_OK);
         steps((draw >> 8) % 64);
         reopen(draw >> 20 & 1);
-        assert_read(end);
+        assert_int_equal(taken_is_all(0), end);
         zone_add_config(0, rig_zone_config(0, 1, end, bytes_max));
     }
 }

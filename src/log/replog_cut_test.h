@@ -260,8 +260,17 @@ RIG enum shoal_err append_or_say(unsigned zone, unsigned chunk, uint32_t stamp, 
     return err;
 }
 
-/* A reading of the zone, which is not written to, hands out what the rig has written. */
-RIG void taken_is_all(unsigned zone)
+/* The process ends, with a power cut or without, and another one opens the log. */
+RIG void start_again(bool is_cut)
+{
+    shut();
+    if (is_cut)
+        cut_power(cut_of(rig.config.disk));
+    rig_open(&rig);
+}
+
+/* A reading of the zone, which is not written to, hands out what the rig has written. Returns where the zone ends. */
+RIG uint64_t taken_is_all(unsigned zone)
 {
     static struct rig_taken taken;
     rig_take_begin(&rig, zone, 0, RIG_CHUNKS, &taken);
@@ -277,6 +286,7 @@ RIG void taken_is_all(unsigned zone)
         if (is->is_there)
             assert_int_equal(is->stamp, should->stamp);
     }
+    return taken.end;
 }
 
 RIG uint64_t slots_at(void)

@@ -88,6 +88,17 @@ static bool holds_later(const struct cut *cut, const struct sh_disk_op *op)
     return carried_out++ >= may_be_carried_out;
 }
 
+/* The process ends, and the operations that the test holds back are lost: a log that is closed would carry them out. */
+static void crash(bool is_power_cut)
+{
+    struct cut *cut = cut_of(rig.config.disk);
+    cut->count = 0;
+    rig.log->in_flight = 0;
+    shut();
+    if (is_power_cut)
+        cut_power(cut);
+}
+
 /* All of the zone is there, with its newest chunks; or nothing is. Returns which. */
 static bool zone_is_whole(uint64_t end)
 {
@@ -116,19 +127,11 @@ static bool crash_after(unsigned operations, bool is_power_cut, bool *is_there_o
     cut->holds = holds_later;
     for (unsigned i = 0; i < 300 && !told.times; i++)
         rig_step(&rig, RIG_MS);
-    /* The operations that were held back are lost: a log that is closed would carry them out. */
-    cut->count = 0;
-    rig.log->in_flight = 0;
-    shut();
-    if (is_power_cut)
-        cut_power(cut);
+    crash(is_power_cut);
     rig_open(&rig);
     *is_there_out = zone_is_whole(end);
     /* The next start finds the same. */
-    shut();
-    if (is_power_cut)
-        cut_power(cut);
-    rig_open(&rig);
+    start_again(is_power_cut);
     assert_int_equal(zone_is_whole(end), *is_there_out);
     return told.times;
 }
@@ -217,10 +220,7 @@ static void test_mark_comes_first(void **state)
         rig_step(&rig, RIG_MS);
     assert_true(cut->held_seen > 0);
     assert_int_equal(told.times, 0);
-    cut->count = 0;
-    rig.log->in_flight = 0;
-    shut();
-    cut_power(cut);
+    crash(true);
     rig_open(&rig);
     assert_true(zone_is_whole(end));
 }
@@ -254,10 +254,7 @@ static void test_mark_is_synced_first(void **state)
     assert_true(cut->held_seen > 0 && rig.log->status.primary_writes > packs);
     assert_int_equal(slots_touched, 0);
     assert_int_equal(told.times, 0);
-    cut->count = 0;
-    rig.log->in_flight = 0;
-    shut();
-    cut_power(cut);
+    crash(true);
     rig_open(&rig);
     assert_true(zone_is_whole(end));
 }
@@ -284,10 +281,7 @@ static void test_torn_zeros(void **state)
         assert_true(i < 1000);
         rig_step(&rig, RIG_MS);
     }
-    cut->count = 0;
-    rig.log->in_flight = 0;
-    shut();
-    cut_power(cut);
+    crash(true);
     cut->now[head_at + 10] ^= 1;
     cut->now[head_at + 2048 + 37] ^= 1;
     rig_open(&rig);
@@ -321,9 +315,7 @@ static void added_again(void)
     for (unsigned i = 0; i < 5; i++)
         append(DROPPED, 300 + i, i, 50);
     rig_sync(&rig, 2);
-    shut();
-    cut_power(cut_of(rig.config.disk));
-    rig_open(&rig);
+    start_again(true);
     assert_int_equal(rig_load(&rig, DROPPED).end, 12);
     (void)rig_assert_all(&rig, 2);
     zone_add_config(DROPPED, rig_zone_config(DROPPED, 4, 12, 20 * 65536));
@@ -518,10 +510,7 @@ static void laps_meanwhile(bool syncs_later, bool is_second)
     }
     assert_true(heads_zeroed > 1);
     assert_int_equal(told.times, 0);
-    cut->count = 0;
-    rig.log->in_flight = 0;
-    shut();
-    cut_power(cut);
+    crash(true);
     rig_open(&rig);
     assert_null(sh_replog_zone_find(rig.log, rig_zone_id(DROPPED)));
     assert_int_equal(rig_load(&rig, OTHER).err, SHOAL_OK);
@@ -565,9 +554,7 @@ static void test_found(void **state)
     rig_open(&rig);
     drop_wait(DROPPED);
     zone_add_refused(5, SHOAL_EINVAL);
-    shut();
-    cut_power(cut_of(rig.config.disk));
-    rig_open(&rig);
+    start_again(true);
     assert_null(sh_replog_zone_find(rig.log, rig_zone_id(DROPPED)));
     (void)rig_assert_all(&rig, 2);
 }

@@ -61,10 +61,7 @@ static void assert_found(bool is_cut)
 {
     rig_sync(&rig, 1);
     uint64_t end = sh_replog_next(zone());
-    shut();
-    if (is_cut)
-        cut_power(cut_of(rig.config.disk));
-    rig_open(&rig);
+    start_again(is_cut);
     rig_take_begin(&rig, 0, 0, RIG_CHUNKS, &taken);
     for (unsigned i = 0; !taken.is_over; i++) {
         assert_true(i < 100000);

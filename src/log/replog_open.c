@@ -603,6 +603,23 @@ static void batches_free(struct sh_replog *log)
     }
 }
 
+enum shoal_err sh_replog_flush(struct sh_replog *log)
+{
+    log->config.handed = log->config.durable = NULL;
+    for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
+        for (struct sh_replog_zone *zone = log->buckets[i]; zone; zone = zone->next) {
+            if (zone->versions)
+                sh_replog_sync(zone);
+        }
+    }
+    while (log->waiting && !log->trouble) {
+        bool has_done = sh_replog_step(log, log->now_ns, log->seconds) > 0;
+        if (!sh_disk_poll(log->config.disk, !has_done && log->in_flight) && !has_done)
+            return SHOAL_ENOSPC;
+    }
+    return log->trouble;
+}
+
 void sh_replog_close(struct sh_replog *log)
 {
     if (!log)

@@ -626,9 +626,45 @@ static void test_damage_head(void **state)
     assert_true(missing > 0 && missing < 20);
 }
 
+/* An orderly end: what is in memory is on the disk, of all zones, also while one is cleaned. */
+static void test_flush(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(61);
+    uint32_t stamp = 1;
+    rig_open(&rig);
+    for (unsigned i = 0; i < 3; i++)
+        rig_zone_add(&rig, i, 1, 0);
+    for (unsigned life = 0; life < 12; life++) {
+        unsigned writes = 1 + (unsigned)(test_draw(&seed) % (life % 3 ? 40 : 2000));
+        bool was_cleaned = false;
+        for (unsigned i = 0; i < writes || (life % 3 == 0 && !was_cleaned); i++) {
+            uint64_t draw = test_draw(&seed);
+            assert_true(i < 100000);
+            append(draw % 3, (draw >> 8) % 100, stamp++, 4 + (draw >> 20) % 3000);
+            if (draw >> 40 & 1)
+                rig_step(&rig, RIG_MS / 10);
+            was_cleaned = rig.log->clean;
+        }
+        uint64_t ends[3];
+        for (unsigned i = 0; i < 3; i++)
+            ends[i] = sh_replog_next(rig.zones[i].zone);
+        assert_int_equal(sh_replog_flush(rig.log), SHOAL_OK);
+        shut();
+        cut_power(cut_of(rig.config.disk));
+        rig_open(&rig);
+        (void)rig_assert_all(&rig, 3);
+        for (unsigned i = 0; i < 3; i++) {
+            assert_int_equal(rig_load(&rig, i).end, ends[i]);
+            rig_zone_add(&rig, i, 1, ends[i]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_flush, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gap, setup, teardown),
         cmocka_unit_test_setup_teardown(test_void_is_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pieces_are_missing, setup, teardown),

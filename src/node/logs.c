@@ -478,6 +478,12 @@ void sh_logs_close(struct sh_logs *logs)
     if (!logs)
         return;
     sh_logs_dump_end(&logs->dump);
+    /* Other nodes' zones go on from what the disk has. */
+    enum shoal_err err =
+        logs->log && !sh_logs_is_self(logs) ? sh_replog_flush(logs->log) : SHOAL_OK;
+    if (err)
+        SH_WARN("node", "replicas lack what was written last, and get it from their owners",
+                SH_ERR(err));
     sh_replog_close(logs->log);
     free(logs->completed);
     sh_view_destroy(&logs->view);

@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,9 @@ DATA = ROOT / "data"
 READY_MAX = 60
 STOP_MAX = 30
 COMMAND_MAX = 120
+
+# As root, or as anybody where users may make namespaces.
+NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
 
 # What a sanitizer or an assertion writes; no message for people looks like that.
 CRASH = re.compile(r"AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error:|assertion failed|"
@@ -315,6 +319,21 @@ class Case(unittest.TestCase):
         self.assertEqual(done.returncode, status, f"{program} {words}: {done.problem}{done.text}")
         self.assertRegex(done.problem + done.text, says)
         return done
+
+    def mounting(self, commands):
+        """The words before a program that have these commands of the shell, whose mounts only the program sees, carried out
+        first. Where nobody may mount a file system the test is skipped."""
+        for namespace in NAMESPACES:
+            prefix = [*namespace, "sh", "-c", commands + ' && exec "$@"', "sh"]
+            if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
+                return prefix
+        return self.skipTest("no file system may be mounted here")
+
+    def mounted(self, name, commands):
+        """A folder of that name, and the words before a program that mount something there: commands has it as {folder}."""
+        folder = self.folder / name
+        folder.mkdir()
+        return folder, self.mounting(commands.format(folder=shlex.quote(str(folder))))
 
     def write(self, name, content):
         """A file in the test's folder."""

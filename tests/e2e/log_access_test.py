@@ -11,23 +11,16 @@ import subprocess
 import unittest
 
 import harness
+import logs
 from log_test import crc32c
 
 MIB = 1 << 20
-# Small, so that a short test fills several zones and segments.
-SMALL = ("--store-bytes-max", "64MiB", "--chunk-bytes-max", "1MiB", "--zone-bytes", "2MiB",
-         "--log-segment-bytes", "512KiB", "--log-primary-bytes", "1MiB", "--log-buffer-bytes", "8MiB")
-NAMESPACES = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
 
 
-class LogAccess(harness.Case):
-    """A superpeer with a folder, and peers whose logs are in several places."""
+class LogAccess(logs.LogCase):
+    """Peers whose logs are in several places."""
 
-    def setUp(self):
-        super().setUp()
-        self.starts = 0
-        self.superpeer = harness.Node(self, "superpeer", "--roles", "superpeer", "--data-dir",
-                                      self.folder / "superpeer", "--failure-ns", "1s").wait_ready()
+    FLAGS = (*logs.SMALL, "--log-primary-bytes", "1MiB", "--log-buffer-bytes", "8MiB", "--replicas", "1")
 
     def device(self, name, size=64 * MIB, content=b"", at=0):
         """A file of that size, which is used as a partition: all zeros but for the content."""
@@ -41,49 +34,10 @@ class LogAccess(harness.Case):
     def raw(self, path):
         return "--log-access", "raw", "--log-device", path
 
-    def begin_on(self, folder, *flags, prefix=()):
-        """A peer on a folder, not waited for."""
-        self.starts += 1
-        return harness.Node(self, f"{folder}-{self.starts}", "--superpeers", self.superpeer.address,
-                            "--data-dir", self.folder / folder, "--failure-ns", "1s", *SMALL, *flags,
-                            prefix=prefix)
-
-    def start_on(self, folder, *flags):
-        return self.begin_on(folder, "--replicas", "1", *flags).wait_ready()
-
-    def refused_on(self, folder, says, *flags, prefix=()):
-        """A peer on that folder must end, and say why."""
-        peer = self.begin_on(folder, "--replicas", "1", *flags, prefix=prefix)
-        self.assertNotEqual(peer.wait_end(harness.READY_MAX), 0)
-        self.assertRegex(peer.log(), says)
-
-    def client(self):
-        return harness.Client(self, [self.superpeer.address])
-
-    def holds(self, expected):
-        client = self.client()
-        for cid, text in expected.items():
-            if text is None:
-                self.assertRegex(client.ask("get", cid), "^SHOAL_ENOCHUNK", cid)
-            else:
-                self.assertEqual(client.do("get", cid), text)
-
     def fill(self, nid, expected, luck, count=50):
         """Writes chunks at each level that survives a kill; expected: what is there then, by ID, None: nothing."""
         client = self.client()
-        for number in range(count):
-            level = luck.choice(("replicated", "durable"))
-            client.do("level", level)
-            text = f"{level}-{number}-" + "x" * luck.choice((1, 50, 3000))
-            cid = client.do("create", len(text), nid)
-            client.do("put", cid, text)
-            expected[cid] = text
-            if luck.randrange(4) == 0:
-                client.do("remove", cid)
-                expected[cid] = None
-            elif luck.randrange(4) == 0:
-                expected[cid] = text[::-1]
-                client.do("put", cid, expected[cid])
+        self.write_some(client, nid, expected, luck, ("replicated", "durable"), count)
         client.do("multi", 3, 300000, nid)
 
     def comes_back(self, *flags):
@@ -105,7 +59,7 @@ class LogAccess(harness.Case):
                 peer = self.start_on("data", *flags)
                 self.assertEqual(peer.nid, nid)
                 written.result(harness.COMMAND_MAX)
-                self.holds(expected)
+                self.holds(self.client(), expected)
         self.assertRegex(peer.log(), r"the log is open\b.*\bchunks=[1-9]")
         peer.stop()
         self.verified(self.folder / "data")
@@ -265,12 +219,7 @@ class LogAccess(harness.Case):
         at = shlex.quote(str(folder))
         script = (f"mount -t tmpfs -o size=80m,mode=755 none {at} && truncate -s 64M {at}/disk && "
                   f"mount -o remount,ro {at}")
-        for namespace in NAMESPACES:
-            prefix = [*namespace, "sh", "-c", script + ' && exec "$@"', "sh"]
-            if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
-                break
-        else:
-            self.skipTest("no file system may be mounted here")
+        prefix = self.mounting(script)
         self.refused_on("data", f"log_device {folder}/disk can't be opened to be read and written: see to "
                         "its permissions, and whether it is read-only", *self.raw(folder / "disk"),
                         prefix=prefix)
@@ -293,7 +242,7 @@ class LogAccess(harness.Case):
         path.rename(moved)
         peer = self.start_on("data", *self.raw(moved))
         self.assertEqual(note.read_text(), f"{moved}\n")
-        self.holds({cid: "there"})
+        self.holds(self.client(), {cid: "there"})
         peer.stop()
         # The start misses the part that was cut off before it reads, or writes, anything.
         with open(moved, "r+b") as file:
@@ -309,7 +258,7 @@ class LogAccess(harness.Case):
                         *self.raw(moved))
         note.write_text(f"{moved}\n")
         peer = self.start_on("data", *self.raw(moved))
-        self.holds({cid: "there"})
+        self.holds(self.client(), {cid: "there"})
         peer.stop()
         # A log in the folder is not passed over either.
         peer = self.start_on("folder")

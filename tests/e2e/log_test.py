@@ -5,6 +5,7 @@ import subprocess
 import unittest
 
 import harness
+import logs
 
 SLOT_BYTES = 64 << 10
 SLOTS_AT = 4096 + 256 * 4096
@@ -185,8 +186,6 @@ class Log(harness.Case):
 class OfNode(harness.Case):
     """What nodes that run say of their logs."""
 
-    SMALL = ("--store-bytes-max", "64MiB", "--chunk-bytes-max", "1MiB", "--zone-bytes", "2MiB",
-             "--log-segment-bytes", "512KiB")
     SIZE = 2000
 
     def begin(self, peers=2):
@@ -196,7 +195,7 @@ class OfNode(harness.Case):
         self.peers = [
             harness.Node(self, f"peer{i}", "--superpeers", self.superpeer_node.address, "--data-dir",
                          self.folder / f"peer{i}", "--replicas", "1", "--replicas-at", "peers",
-                         *self.SMALL).wait_ready() for i in range(peers)]
+                         *logs.SMALL).wait_ready() for i in range(peers)]
         return [peer.nid for peer in self.peers]
 
     def info(self, nid):

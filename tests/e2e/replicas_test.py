@@ -4,61 +4,20 @@ when one of them fails."""
 import json
 import pathlib
 import random
-import re
 import shutil
 import signal
 import unittest
 
 import harness
+import logs
 
-# Small, so that a short test fills several zones and segments.
-SMALL = ("--store-bytes-max", "64MiB", "--chunk-bytes-max", "1MiB", "--zone-bytes", "2MiB",
-         "--log-segment-bytes", "512KiB")
 LEVELS = ("async", "replicated", "durable")
 
 
-class Replicas(harness.Case):
-    """A superpeer with a folder, and peers with logs."""
-
-    def setUp(self):
-        super().setUp()
-        self.starts = 0
-        self.superpeer = harness.Node(self, "superpeer", "--roles", "superpeer", "--data-dir",
-                                      self.folder / "superpeer", "--failure-ns", "1s").wait_ready()
-
-    def begin_on(self, folder, *flags):
-        """A peer on a folder, not waited for."""
-        self.starts += 1
-        return harness.Node(self, f"{folder}-{self.starts}", "--superpeers", self.superpeer.address,
-                            "--data-dir", self.folder / folder, "--failure-ns", "1s", *SMALL, *flags)
-
-    def start_on(self, folder, *flags):
-        return self.begin_on(folder, "--replicas", "1", *flags).wait_ready()
-
-    def refused_on(self, folder, says, *flags):
-        """A peer on that folder must end, and say why."""
-        peer = self.begin_on(folder, *flags)
-        self.assertNotEqual(peer.wait_end(harness.READY_MAX), 0)
-        self.assertRegex(peer.log(), says)
-
-    def client(self):
-        return harness.Client(self, [self.superpeer.address])
-
+class Replicas(logs.LogCase):
     def fill(self, client, nid, expected, luck, count=60):
         """Writes chunks of all kinds at each level; expected: what is there then, by ID, None: nothing."""
-        for number in range(count):
-            level = luck.choice(LEVELS)
-            client.do("level", level)
-            text = f"{level}-{number}-" + "x" * luck.choice((1, 50, 3000))
-            cid = client.do("create", len(text), nid)
-            client.do("put", cid, text)
-            expected[cid] = text
-            if luck.randrange(4) == 0:
-                client.do("remove", cid)
-                expected[cid] = None
-            elif luck.randrange(4) == 0:
-                expected[cid] = text[::-1]
-                client.do("put", cid, expected[cid])
+        self.write_some(client, nid, expected, luck, LEVELS, count)
         client.do("level", "replicated")  # of what is asynchronous at the end, a kill may undo the removals
         counter = client.do("create", 8, nid)
         for _ in range(10):
@@ -66,15 +25,6 @@ class Replicas(harness.Case):
         expected[counter] = 70
         client.do("multi", 300, 16, nid)
         client.do("multi", 3, 300000, nid)
-
-    def holds(self, client, expected):
-        for cid, text in expected.items():
-            if text is None:
-                self.assertRegex(client.ask("get", cid), "^SHOAL_ENOCHUNK", cid)
-            elif isinstance(text, int):
-                self.assertEqual(int(client.do("add", cid, 0)), text)
-            else:
-                self.assertEqual(client.do("get", cid), text)
 
     def test_a_killed_peer_has_its_chunks(self):
         luck = random.Random(harness.seed())
@@ -284,20 +234,13 @@ WANTED = 3
 FIRST_BYTES = 16  # of an entry, that `shoal log dump` shows
 
 
-class AtPeers(harness.Case):
-    """A superpeer with a folder, and peers whose replicas are with each other."""
+class AtPeers(logs.LogCase):
+    """Peers whose replicas are with each other."""
 
-    def setUp(self):
-        super().setUp()
-        self.starts = 0
-        self.superpeer = harness.Node(self, "superpeer", "--roles", "superpeer", "--data-dir",
-                                      self.folder / "superpeer", "--failure-ns", "1s").wait_ready()
+    FLAGS = (*AT_PEERS, WANTED)
 
-    def begin_on(self, folder, *flags):
-        self.starts += 1
-        node = harness.Node(self, f"{folder}-{self.starts}", "--superpeers", self.superpeer.address,
-                            "--data-dir", self.folder / folder, "--failure-ns", "1s", *AT_PEERS, WANTED,
-                            *flags)
+    def begin_on(self, folder, *flags, prefix=()):
+        node = super().begin_on(folder, *flags, prefix=prefix)
         node.folder = self.folder / folder
         return node
 
