@@ -29,9 +29,10 @@ struct backup_node {
     struct sh_recovered found;
 };
 
-static inline uint32_t backup_node_seconds(uint64_t now_ns)
+/* The log's seconds, as recovery has them (recover/home.c). */
+static inline uint32_t backup_node_seconds(const struct sh_clock *clock)
 {
-    return (uint32_t)(now_ns / (10 * NODE_MS));
+    return (uint32_t)(clock->wall_ns(clock->arg) / 1000000000);
 }
 
 static inline void backup_node_wake(void *arg)
@@ -72,8 +73,8 @@ static inline enum shoal_err backup_node_open(struct backup_node *node, struct s
     assert_int_equal(sh_backup_create(&backup, &node->backup), SHOAL_OK);
     log.arg = node->backup;
     node->log = NULL;
-    uint64_t now = sh_now(&clock);
-    enum shoal_err err = sh_replog_open(&log, now, backup_node_seconds(now), &node->log);
+    enum shoal_err err =
+        sh_replog_open(&log, sh_now(&clock), backup_node_seconds(&clock), &node->log);
     if (err)
         return err;
     const struct sh_recover_home home = {.log = node->log,

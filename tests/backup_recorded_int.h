@@ -20,6 +20,9 @@
 #define CHANGES 40u
 #define LIVES 3u
 #define ACTS 2000u /* of a life */
+#define SECONDS_BEGIN 1000000u
+#define SECOND_STEPS 8u  /* on average, until seconds pass */
+#define SECONDS_BACK 40u /* by which the clock is put back between two lives, at most */
 #define LIVE_BYTES_MAX (UINT64_C(2) << 20)
 #define ZONES 1024u
 #define ABSENT UINT32_MAX
@@ -75,6 +78,7 @@ struct run {
     uint32_t writes;
     unsigned levels;    /* writes are drawn from so many */
     unsigned sheds;     /* so many acts remove chunks, so that zones have few */
+    uint32_t seconds;   /* the wall clock's, which the log goes by */
     uint64_t evacuated; /* chunks, in this life */
     /* Chunks of creates that found no room for all of them, and took back what they had made. A cut in between leaves some, as of a create that was never
      * answered. */
@@ -87,7 +91,7 @@ struct run {
 
 static struct {
     unsigned acked[SH_LEVELS], refused, large, abandoned, grown, removed, moved, evacuated;
-    uint64_t dropped;
+    uint64_t dropped, marks_dropped, cleaned;
 } all;
 static uint8_t scratch[NODE_CHUNK_BYTES_MAX];
 
@@ -127,11 +131,31 @@ static void evacuated_look(struct run *run)
     }
 }
 
-static void step(struct run *run)
+static uint64_t now_real(void *arg)
 {
     const struct sh_clock clock = sh_real_clock();
-    uint64_t now = sh_now(&clock);
-    (void)sh_backup_step(run->node.backup, now, backup_node_seconds(now));
+    (void)arg;
+    return sh_now(&clock);
+}
+
+static uint64_t wall_drawn(void *arg)
+{
+    const struct run *run = arg;
+    return run->seconds * UINT64_C(1000000000);
+}
+
+/* The disk takes its time, but seconds are drawn: a life has many more of them than it lasts. */
+static struct sh_clock clock_of(struct run *run)
+{
+    return (struct sh_clock){.now_ns = now_real, .wall_ns = wall_drawn, .arg = run};
+}
+
+static void step(struct run *run)
+{
+    const struct sh_clock clock = clock_of(run);
+    if (sh_prng_below(&run->prng, SECOND_STEPS) == 0)
+        run->seconds += 1 + (uint32_t)sh_prng_below(&run->prng, 3);
+    (void)sh_backup_step(run->node.backup, sh_now(&clock), backup_node_seconds(&clock));
     (void)sh_disk_poll(&run->recorder->base, false);
     assert_int_equal(sh_replog_trouble(run->node.log), SHOAL_OK);
     evacuated_look(run);

@@ -221,7 +221,9 @@ static void the_only_backup_stays_until_another_has_the_zone(void **state)
 static void the_only_backup_stays(void **state)
 {
     (void)state;
+    const shoal_nid own = {FAKE_OWNER};
     open_and_write(1, 1);
+    uint64_t last = sh_metadata_zone_last(owner.superpeer.metadata, own);
     falls_silent(0);
     write_for(10 * SECOND);
     struct sh_backup_status status = owner_status(&owner);
@@ -230,7 +232,9 @@ static void the_only_backup_stays(void **state)
     owner_settle(&owner);
     owner_pass(&owner, SECOND);
     status = owner_status(&owner);
-    assert_true(!status.stalled && !status.given_up && !status.copies_done);
+    assert_true(!status.stalled && !status.given_up);
+    /* Zones that are made meanwhile get their backup with a copy; the others have theirs. */
+    assert_true(status.copies_done <= sh_metadata_zone_last(owner.superpeer.metadata, own) - last);
     owner_close(&owner);
 }
 

@@ -102,11 +102,14 @@ struct sh_own_zone {
     _Atomic uint64_t
         told_end; /* number behind the last write with a completion record; 0: there was none */
     /* A chunk moves here from a zone that has completion records which are not durable yet, maybe of the chunk: its image here would count for what these
-     * are of, so no backup gets that, nor what comes behind it, before they are durable. Guarded by the zones' lock. */
+     * are of, so no backup gets that, nor what comes behind it, before they are durable. Chunks of one zone share a gate until the first of them has moved. Guarded
+     * by the zones' lock. */
     struct sh_zone_gate {
         struct sh_own_zone *from; /* NULL: there is no gate */
         uint64_t end;             /* the number there before which all is to be durable */
-        bool is_set;              /* the move was recorded; else it is under way */
+        bool is_set;              /* a move was recorded; else they are under way */
+        bool is_wanted;     /* since it is there, a chunk of another zone was refused for it */
+        unsigned under_way; /* moves that were promised this gate, or an earlier one */
     } gate;
     /* Before which all writes are acknowledged. [SH_LEVEL_ASYNC]: not in use. */
     _Atomic uint64_t acked[SH_LEVELS];
@@ -115,7 +118,7 @@ struct sh_own_zone {
     uint64_t wanted[SH_LEVELS];   /* somebody waits for all before that */
     struct sh_zone_claim *claims; /* guarded by the zones' lock */
     size_t claims_count, claims_promised, claims_room;
-    /* The same lock: chunks that move away, and are here until they have; leftovers in it; leftovers elsewhere of what moved here. */
+    /* The same lock: chunks that move away, and are here until they have; leftovers in it; leftovers elsewhere of what it claims. */
     unsigned moves_away, left_here, left_behind;
     _Atomic bool is_dirty; /* in the list of zones that the step is to look at */
     struct sh_own_zone *next_dirty;
@@ -157,9 +160,9 @@ struct sh_own_zone {
 struct sh_leftover {
     struct sh_own_zone *zone;
     uint64_t chunk;
-    struct sh_own_zone
-        *moved_to; /* removed only when that number there is durable; NULL: at once */
-    uint64_t number;
+    /* Whose claim outweighs the image, so that this one may not go before the image has gone; NULL: the chunk is nobody's, or the zone's own. */
+    struct sh_own_zone *claimed_by;
+    uint64_t number;  /* removed only when that one is durable in claimed_by; 0: at once */
     uint64_t removal; /* number of the removal; 0: it is not recorded yet */
 };
 
@@ -435,8 +438,10 @@ uint64_t sh_zones_move(struct sh_backup *backup, uint64_t chunk, const struct sh
                        bool is_new, const struct sh_backlog_entry *entry);
 /* The same of a large chunk, with the last piece. */
 uint64_t sh_zones_move_large(struct sh_backup *backup, const struct sh_large *large);
-/* It does not move after all. */
-void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place);
+/* It does not move after all. Those that were refused for its gate are told that there is room; not the write whose move it is (NULL: nobody's), which gets nothing by that
+ * and would try at once, for ever. */
+void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place,
+                          struct sh_write *write);
 /* A write with a completion record was recorded in the zone. */
 void sh_zone_told(struct sh_own_zone *zone, uint64_t number);
 /* Whether backups get all that the zone has: it has no gate, or may open it by now. Else what the gate waits for is hurried. The step's. */
@@ -452,7 +457,7 @@ void sh_leftover_begin(struct sh_own_zones *zones, uint64_t chunk,
 /* Records removals of leftovers whose time has come, and forgets those whose removal is durable; returns how many. */
 unsigned sh_zones_leftovers(struct sh_backup *backup);
 /* Whether the zone may not be dropped yet: of a chunk that it has, or had, its own image or one elsewhere would be the last one on the disk. The
- * caller has the zones' lock. */
+ * caller has the zones' lock. What the zone that is being dropped waits for is hurried. */
 bool sh_zone_is_leaving(const struct sh_own_zone *zone);
 /* The zone has an image of a chunk that is not its, or was undone, and there was no room to record its removal. */
 void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk);
@@ -561,6 +566,8 @@ void sh_zone_bare_look(struct sh_own_zone *zone);
 uint64_t sh_sink_tend(struct sh_sink *sink, uint64_t now_ns);
 /* The number before which somebody waits for it to have all durably. */
 uint64_t sh_sink_wanted_durable(struct sh_sink *sink);
+/* Its backups are to have all before that number on their disks, soon. The step's. */
+void sh_zone_hurry(struct sh_own_zone *zone, uint64_t end);
 /* Takes what backups have said as the zone's acknowledgements. */
 void sh_zone_settle(struct sh_own_zone *zone);
 void sh_backup_on_acks(void *arg, struct sh_msg_in *in);
@@ -684,6 +691,8 @@ void sh_zone_acked(struct sh_own_zone *zone, enum sh_level level, uint64_t numbe
 unsigned sh_waits_call(struct sh_backup *backup);
 /* There is room, or nothing comes of waiting for it. */
 void sh_waits_room(struct sh_backup *backup);
+/* The same, and the write that gives the room, which is under way, does not go by it when it waits. NULL: none. */
+void sh_waits_room_by(struct sh_backup *backup, struct sh_write *giver);
 /* Nobody's wait will end well. */
 void sh_waits_fail(struct sh_backup *backup);
 

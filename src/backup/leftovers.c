@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "backup/backup_int.h"
+#include "base/assert.h"
 #include "base/log.h"
 
 #define LEFTOVERS_A_STEP 256u
@@ -20,15 +21,23 @@ enum shoal_err sh_leftovers_grow(struct sh_own_zones *zones)
     return SHOAL_OK;
 }
 
+/* Whether its removal is to be recorded, and waits for nothing but room. */
+static bool is_at_once(const struct sh_leftover *leftover)
+{
+    return !leftover->number && !leftover->removal;
+}
+
 /* A zone has an image of a chunk that is not its any more. Room was made. */
 static void leftover_add(struct sh_own_zones *zones, const struct sh_leftover *leftover)
 {
     sh_lock_assert_held(&zones->lock);
+    SH_ASSERT(leftover->claimed_by != leftover->zone &&
+              (leftover->claimed_by || !leftover->number));
     zones->leftovers[zones->leftovers_count++] = *leftover;
     leftover->zone->left_here++;
-    if (leftover->moved_to)
-        leftover->moved_to->left_behind++;
-    else if (!leftover->removal)
+    if (leftover->claimed_by)
+        leftover->claimed_by->left_behind++;
+    if (is_at_once(leftover))
         /* release: sh_zones_made, of who makes the chunk again */
         atomic_fetch_add_explicit(&zones->at_once, 1, memory_order_release);
 }
@@ -38,9 +47,9 @@ static void leftover_remove(struct sh_own_zones *zones, size_t i)
     sh_lock_assert_held(&zones->lock);
     const struct sh_leftover *leftover = &zones->leftovers[i];
     leftover->zone->left_here--;
-    if (leftover->moved_to)
-        leftover->moved_to->left_behind--;
-    else if (!leftover->removal)
+    if (leftover->claimed_by)
+        leftover->claimed_by->left_behind--;
+    if (is_at_once(leftover))
         atomic_fetch_sub_explicit(&zones->at_once, 1, memory_order_relaxed);
     zones->leftovers[i] = zones->leftovers[--zones->leftovers_count];
 }
@@ -50,13 +59,31 @@ static bool is_durable(struct sh_own_zone *zone, uint64_t number)
     return atomic_load(&zone->acked[SH_LEVEL_DURABLE]) > number;
 }
 
+/* A chunk is made in another zone, under an ID whose last create was undone in this one: if the removal of that was not recorded yet, for want of room, the
+ * other zone's claim outweighs the image from now on. */
+static void undone_claim(struct sh_own_zones *zones, const struct sh_leftover *moved)
+{
+    bool is_found = !atomic_load_explicit(&zones->at_once, memory_order_relaxed);
+    for (size_t i = 0; i < zones->leftovers_count && !is_found; i++) {
+        struct sh_leftover *undone = &zones->leftovers[i];
+        is_found =
+            undone->zone == moved->zone && undone->chunk == moved->chunk && is_at_once(undone);
+        if (is_found && !undone->claimed_by) {
+            undone->claimed_by = moved->claimed_by;
+            undone->claimed_by->left_behind++;
+        }
+    }
+}
+
 void sh_leftover_begin(struct sh_own_zones *zones, uint64_t chunk,
                        const struct sh_zone_place *place, bool is_new, uint64_t number)
 {
     struct sh_leftover leftover = {
-        .zone = place->from, .chunk = chunk, .moved_to = place->zone, .number = number};
-    if (is_new)
-        leftover.removal = sh_backlog_next(&place->from->backlog) - 1; /* or one before that */
+        .zone = place->from, .chunk = chunk, .claimed_by = place->zone, .number = number};
+    if (is_new) {
+        leftover.removal = sh_backlog_next(&place->from->backlog) - 1; /* or one before that, */
+        undone_claim(zones, &leftover);                                /* or one to come */
+    }
     if (!is_new || !is_durable(place->from, leftover.removal))
         leftover_add(zones, &leftover);
 }
@@ -73,17 +100,32 @@ static uint64_t leave(struct sh_own_zone *zone, uint64_t chunk)
     return number;
 }
 
+/* Whether all up to that number of the zone is durable. Where a zone that is being dropped waits for the leftover, that is hurried. */
+static bool is_durable_soon(const struct sh_own_zones *zones, const struct sh_leftover *leftover,
+                            struct sh_own_zone *zone, uint64_t number)
+{
+    const struct sh_zone_drop *drop = &zones->drop;
+    if (is_durable(zone, number))
+        return true;
+    bool is_waited_for = drop->phase == SH_DROP_LEAVES &&
+                         (drop->zone == leftover->zone || drop->zone == leftover->claimed_by);
+    if (is_waited_for)
+        sh_zone_hurry(zone, number + 1);
+    return false;
+}
+
 /* Goes on with it; returns whether it is none any more. */
 static bool leftover_step(struct sh_own_zones *zones, struct sh_leftover *leftover)
 {
     if (leftover->removal)
-        return is_durable(leftover->zone, leftover->removal);
-    if (leftover->moved_to && !is_durable(leftover->moved_to, leftover->number))
+        return is_durable_soon(zones, leftover, leftover->zone, leftover->removal);
+    if (leftover->number &&
+        !is_durable_soon(zones, leftover, leftover->claimed_by, leftover->number))
         return false;
     if (sh_zone_is_closed(leftover->zone))
         return true;
     leftover->removal = leave(leftover->zone, leftover->chunk);
-    if (leftover->removal && !leftover->moved_to)
+    if (leftover->removal && !leftover->number)
         atomic_fetch_sub_explicit(&zones->at_once, 1, memory_order_relaxed);
     return false;
 }
@@ -95,7 +137,7 @@ bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk)
     sh_lock_take(&zones->lock);
     for (size_t i = 0; i < zones->leftovers_count && zone->left_here && !has_left; i++) {
         const struct sh_leftover *leftover = &zones->leftovers[i];
-        has_left = leftover->zone == zone && leftover->chunk == chunk && leftover->moved_to &&
+        has_left = leftover->zone == zone && leftover->chunk == chunk && leftover->number &&
                    !leftover->removal;
     }
     sh_lock_release(&zones->lock);
@@ -121,22 +163,9 @@ unsigned sh_zones_leftovers(struct sh_backup *backup)
     return done;
 }
 
-static bool claims(const struct sh_own_zone *zone, uint64_t chunk)
-{
-    size_t i = 0;
-    while (i < zone->claims_count &&
-           (chunk < zone->claims[i].first || chunk > zone->claims[i].last))
-        i++;
-    return i < zone->claims_count;
-}
-
 bool sh_zone_is_leaving(const struct sh_own_zone *zone)
 {
-    const struct sh_own_zones *zones = &zone->backup->zones;
-    bool is_leaving = zone->left_here || zone->left_behind;
-    for (size_t i = 0; !is_leaving && i < zones->leftovers_count; i++)
-        is_leaving = !zones->leftovers[i].moved_to && claims(zone, zones->leftovers[i].chunk);
-    return is_leaving;
+    return zone->left_here || zone->left_behind;
 }
 
 /* The same with memory for it; where there is none, no zone may go any more. */
@@ -154,11 +183,20 @@ static void leftover_note(struct sh_own_zones *zones, const struct sh_leftover *
     }
 }
 
+/* The other zone that has a chunk; NULL: none has it, or that zone itself. */
+static struct sh_own_zone *claimant(struct sh_backup *backup, const struct sh_own_zone *zone,
+                                    uint64_t chunk)
+{
+    struct sh_own_zone *found = sh_zones_find(backup, chunk);
+    return found == zone ? NULL : found;
+}
+
 void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk)
 {
     struct sh_own_zones *zones = &backup->zones;
     struct sh_leftover leftover = {.zone = zones->all[number % SH_ZONES_MAX], .chunk = chunk};
     sh_lock_take(&zones->lock);
+    leftover.claimed_by = claimant(backup, leftover.zone, chunk);
     /* At once, before anything else of the zone: the chunk may move there later. */
     leftover.removal = leave(leftover.zone, chunk);
     leftover_note(zones, &leftover);
@@ -170,7 +208,10 @@ void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place,
     struct sh_own_zones *zones = &backup->zones;
     sh_lock_take(&zones->lock);
     if (sh_zone_is(place) && !sh_zone_is_closed(place->zone))
-        leftover_note(zones, &(struct sh_leftover){.zone = place->zone, .chunk = chunk});
+        leftover_note(zones,
+                      &(struct sh_leftover){.zone = place->zone,
+                                            .chunk = chunk,
+                                            .claimed_by = claimant(backup, place->zone, chunk)});
     sh_lock_release(&zones->lock);
 }
 
@@ -183,8 +224,7 @@ void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uin
     sh_lock_take(&zones->lock);
     for (size_t i = 0; i < zones->leftovers_count; i++) {
         const struct sh_leftover *leftover = &zones->leftovers[i];
-        if (leftover->chunk == chunk && leftover->zone == zone && !leftover->moved_to &&
-            !leftover->removal) {
+        if (leftover->chunk == chunk && leftover->zone == zone && is_at_once(leftover)) {
             leftover_remove(zones, i);
             break;
         }

@@ -178,6 +178,21 @@ uint64_t sh_sink_wanted_durable(struct sh_sink *sink)
     return wanted > sink->needed ? wanted : sink->needed;
 }
 
+/* A backup that is being copied to has its own number in the same place, and is not waited for. */
+void sh_zone_hurry(struct sh_own_zone *zone, uint64_t end)
+{
+    bool is_more = false;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        struct sh_sink *sink = &zone->sinks[i];
+        if (sink->state == SH_SINK_NONE || !sink->counts || sink->needed >= end)
+            continue;
+        sink->needed = end;
+        is_more = true;
+    }
+    if (is_more)
+        sh_zone_dirty(zone);
+}
+
 void sh_zone_settle(struct sh_own_zone *zone)
 {
     for (unsigned level = SH_LEVEL_REPLICATED; level < SH_LEVELS; level++) {

@@ -295,9 +295,16 @@ void sh_zone_acked(struct sh_own_zone *zone, enum sh_level level, uint64_t numbe
 
 void sh_waits_room(struct sh_backup *backup)
 {
+    sh_waits_room_by(backup, NULL);
+}
+
+void sh_waits_room_by(struct sh_backup *backup, struct sh_write *giver)
+{
     struct sh_write *write;
     sh_spin_take(&backup->waits_lock);
-    atomic_fetch_add(&backup->rooms, 1);
+    uint64_t before = atomic_fetch_add(&backup->rooms, 1);
+    if (giver && giver->room_seen == before)
+        giver->room_seen++; /* else others have given room, too, since it began */
     while ((write = waits_pop(&backup->room_waits)))
         waits_push(&backup->over, write);
     sh_spin_release(&backup->waits_lock);

@@ -194,13 +194,13 @@ static enum shoal_err room_take(struct sh_backup *backup, struct admitted *admit
         return err;
     err = zone_check(admitted->place.zone, !admitted->after);
     if (err && admitted->place.from)
-        sh_zones_move_cancel(backup, &admitted->place);
+        sh_zones_move_cancel(backup, &admitted->place, writer);
     if (err)
         return err;
     admitted->room = bytes + completion_room() + (admitted->place.from ? SH_CLAIM_BYTES : 0);
     err = backlog_admit(&admitted->place, admitted->room);
     if (err && admitted->place.from)
-        sh_zones_move_cancel(backup, &admitted->place);
+        sh_zones_move_cancel(backup, &admitted->place, writer);
     return err;
 }
 
@@ -318,7 +318,7 @@ static void on_cancel(void *arg, shoal_cid cid, enum sh_store_event event, uint3
     if (!admitted.is_left)
         sh_backlog_cancel(&admitted.place.zone->backlog, admitted.room);
     if (admitted.place.from)
-        sh_zones_move_cancel(backup, &admitted.place);
+        sh_zones_move_cancel(backup, &admitted.place, writer);
     room_given(backup);
 }
 
@@ -453,7 +453,7 @@ static enum shoal_err on_pieces_begin(void *arg, shoal_cid cid, uint32_t size_be
         err = SHOAL_EAGAIN;
     }
     if (place.from)
-        sh_zones_move_cancel(backup, &place);
+        sh_zones_move_cancel(backup, &place, writer);
     return refused(err);
 }
 
@@ -504,7 +504,7 @@ static void on_pieces_end(void *arg, shoal_cid cid, uint32_t size_before, bool i
         bool has_pieces = done.told > 0;
         sh_backlog_hold_abandon(&zone->backlog);
         if (done.place.from)
-            sh_zones_move_cancel(backup, &done.place);
+            sh_zones_move_cancel(backup, &done.place, writer);
         if (has_pieces)
             sh_zone_dirty(zone);
         room_given(backup);

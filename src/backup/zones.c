@@ -408,29 +408,57 @@ static bool is_settled(const struct sh_own_zone *from, uint64_t end)
     return atomic_load(&from->acked[SH_LEVEL_DURABLE]) >= end || is_full(from);
 }
 
-/* A gate waits only for entries that were recorded before it: so no two zones wait for each other. */
+/* A gate waits only for entries that were recorded before it: so no two zones wait for each other. Until it is set, whichever move is recorded first sets it for
+ * all that share it: those are behind it then. */
 static enum shoal_err gate_begin(struct sh_own_zone *from, struct sh_own_zone *to, bool *has_out)
 {
     struct sh_own_zones *zones = &from->backup->zones;
+    struct sh_zone_gate *gate = &to->gate;
     sh_lock_assert_held(&zones->lock);
     uint64_t end = atomic_load(&from->told_end);
     *has_out = false;
     if (sh_backup_is_clustered(from->backup) || is_settled(from, end))
         return SHOAL_OK;
-    if (to->gate.from)
+    if (gate->from && (gate->is_set || gate->from != from)) {
+        gate->is_wanted = true;
         return SHOAL_EAGAIN;
-    to->gate = (struct sh_zone_gate){.from = from, .end = end};
+    }
+    gate->from = from;
+    gate->end = gate->end > end ? gate->end : end;
+    gate->under_way++;
     *has_out = true;
     return SHOAL_OK;
 }
 
-/* The move is recorded next. */
-static void gate_set(struct sh_own_zone *zone)
+/* There is none any more, but for moves that are under way still: these are behind where it was, or are cancelled. */
+static void gate_end(struct sh_zone_gate *gate)
 {
-    SH_ASSERT(zone->gate.from && !zone->gate.is_set);
+    *gate = (struct sh_zone_gate){.under_way = gate->under_way};
+}
+
+/* A move that has a gate is recorded next. */
+static void gate_pass(struct sh_own_zone *zone)
+{
+    SH_ASSERT(zone->gate.under_way);
+    zone->gate.under_way--;
+    if (!zone->gate.from || zone->gate.is_set)
+        return; /* another move has set it */
     zone->gate.is_set = true;
     sh_backlog_gate_set(&zone->backlog);
     atomic_fetch_add(&zone->backup->zones.gates, 1);
+}
+
+/* Returns whether somebody was refused for a gate that is none any more. */
+static bool gate_leave(struct sh_own_zone *zone)
+{
+    struct sh_zone_gate *gate = &zone->gate;
+    SH_ASSERT(gate->under_way);
+    gate->under_way--;
+    if (gate->is_set || gate->under_way)
+        return false;
+    bool was_wanted = gate->is_wanted;
+    gate_end(gate);
+    return was_wanted;
 }
 
 bool sh_zone_gate_look(struct sh_own_zone *zone)
@@ -442,7 +470,7 @@ bool sh_zone_gate_look(struct sh_own_zone *zone)
     const struct sh_zone_gate gate = zone->gate;
     bool is_set = gate.from && gate.is_set, opens = is_set && is_settled(gate.from, gate.end);
     if (opens) {
-        zone->gate = (struct sh_zone_gate){0};
+        gate_end(&zone->gate);
         sh_backlog_gate_open(&zone->backlog);
         atomic_fetch_sub(&zones->gates, 1);
     }
@@ -451,11 +479,7 @@ bool sh_zone_gate_look(struct sh_own_zone *zone)
         sh_waits_room(zone->backup); /* for those that found the gate in their way */
     if (!is_set || opens)
         return true;
-    struct sh_sink *home = sh_sink_home(gate.from);
-    if (home && home->needed < gate.end) {
-        home->needed = gate.end;
-        sh_zone_dirty(gate.from);
-    }
+    sh_zone_hurry(gate.from, gate.end);
     return false;
 }
 
@@ -542,15 +566,21 @@ enum shoal_err sh_zones_place(struct sh_backup *backup, uint64_t chunk, uint64_t
     return move_begin(backup, chunk, after, true, false, place_out);
 }
 
-void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place)
+void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *place,
+                          struct sh_write *write)
 {
+    bool gives = false;
     sh_lock_take(&backup->zones.lock);
     place->zone->claims_promised--;
     place->from->moves_away--;
     backup->zones.leftovers_promised--;
     if (place->has_gate)
-        place->zone->gate = (struct sh_zone_gate){0};
+        gives = gate_leave(place->zone);
     sh_lock_release(&backup->zones.lock);
+    if (!gives)
+        return;
+    sh_waits_room_by(backup, write);
+    backup->config.wake(backup->config.arg);
 }
 
 /* The chunk is the other zone's from now on; returns the claim that says so. */
@@ -564,7 +594,7 @@ static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
     place->from->moves_away--;
     zones->leftovers_promised--;
     if (place->has_gate)
-        gate_set(place->zone);
+        gate_pass(place->zone);
     enum shoal_err err = map_set(place->zone, &claim);
     SH_ASSERT(!err); /* the place was given only where there was much room */
     size_t slot = claim_add(place->zone, &claim);

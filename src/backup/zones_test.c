@@ -1,117 +1,7 @@
 /* What the witness records, and in which zone: zones without a log, whose backlogs the test reads. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
+#include "backup/zones_test.h"
 
-#include <cmocka.h>
-
-#include "backup/backup_int.h"
-
-#define ZONES 4u
-#define NID UINT64_C(3)
-#define LIMIT (UINT64_C(1) << 20)
-
-static struct sh_store *store;
-static struct sh_backup *backup;
-static struct sh_own_zone *zones[ZONES];
-static uint8_t data[400000], scratch[SH_BACKLOG_PIECE_BYTES];
-
-static void wake(void *arg)
-{
-    (void)arg;
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    const struct sh_store_config config = {
-        .bytes_max = 8 << 20, .chunk_bytes_max = 1 << 20, .nid = {NID}, .small_pages = true};
-    assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
-    const struct sh_backup_config backed = {
-        .store = store, .nid = {NID}, .zone_bytes = LIMIT, .window_bytes = 16 << 20, .wake = wake};
-    assert_int_equal(sh_backup_create(&backed, &backup), SHOAL_OK);
-    for (unsigned i = 0; i < ZONES; i++)
-        assert_int_equal(sh_zone_make(backup, i, 1, &zones[i]), SHOAL_OK);
-    backup->zones.open = zones[0];
-    backup->zones.spare = zones[1];
-    sh_backup_witness_set(backup);
-    backup->is_on = true;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    sh_store_witness_set(store, NULL);
-    backup->is_on = false;
-    sh_backup_destroy(backup);
-    sh_store_destroy(store);
-    return 0;
-}
-
-static shoal_cid make(uint32_t size)
-{
-    shoal_cid cid;
-    struct sh_write write;
-    sh_write_begin(&write, SH_LEVEL_REPLICATED);
-    const struct sh_store_wish wish = {.size = size, .count = 1};
-    assert_int_equal(sh_backup_new_as(backup, &write, &wish, &cid, NULL), SHOAL_OK);
-    return cid;
-}
-
-static enum shoal_err resize(shoal_cid cid, uint32_t size)
-{
-    struct sh_write write;
-    sh_write_begin(&write, SH_LEVEL_ASYNC);
-    const struct sh_store_rewrite rewrite = {.kind = SH_STORE_RESIZE, .cid = cid, .size = size};
-    return sh_backup_rewrite(backup, &write, &rewrite);
-}
-
-/* The next entry of a zone's backlog is this. */
-static void assert_next(unsigned zone, uint64_t chunk, enum sh_backlog_kind kind, uint32_t size,
-                        bool with_next)
-{
-    struct sh_backlog_entry entry;
-    uint64_t number;
-    assert_true(sh_backlog_read(&zones[zone]->sinks[0].cursor, &entry, &number, scratch));
-    assert_int_equal(entry.chunk, chunk);
-    assert_int_equal(entry.kind, kind);
-    assert_int_equal(entry.size, size);
-    assert_int_equal(entry.with_next, with_next);
-}
-
-static void assert_claim(unsigned zone, uint64_t place, uint64_t first, uint64_t last,
-                         bool with_next)
-{
-    struct sh_backlog_entry entry;
-    uint64_t number;
-    assert_true(sh_backlog_read(&zones[zone]->sinks[0].cursor, &entry, &number, scratch));
-    assert_true(entry.chunk == 1 + place && entry.size == 16);
-    assert_true(sh_load64(entry.at) == first && sh_load64(entry.at + 8) == last);
-    assert_int_equal(entry.with_next, with_next);
-}
-
-static void assert_end(unsigned zone)
-{
-    struct sh_backlog_entry entry;
-    uint64_t number;
-    assert_false(sh_backlog_read(&zones[zone]->sinks[0].cursor, &entry, &number, scratch));
-    (void)sh_backlog_take(&zones[zone]->sinks[0].cursor);
-}
-
-static uint64_t id_of(uint64_t local)
-{
-    return NID << 48 | local;
-}
-
-static void read_all(unsigned zone)
-{
-    struct sh_backlog_entry entry;
-    uint64_t number;
-    while (sh_backlog_read(&zones[zone]->sinks[0].cursor, &entry, &number, scratch))
-        continue;
-    (void)sh_backlog_take(&zones[zone]->sinks[0].cursor);
-}
+static uint8_t data[400000];
 
 /* Fresh IDs are claimed 1024 at a time, before the first image; the claim grows with them. */
 static void test_fresh(void **state)
@@ -188,19 +78,6 @@ static void test_moves(void **state)
     assert_int_equal(zones[1]->live, 0);
 }
 
-/* A request adds to the chunk: its completion record is in the chunk's zone. */
-static void add_numbered(shoal_cid cid, uint64_t number)
-{
-    struct sh_write write;
-    uint64_t old;
-    const struct sh_write_request request = {.client = 9, .number = number, .acknowledged = 0};
-    sh_write_begin(&write, SH_LEVEL_ASYNC);
-    sh_write_request_set(&write, &request);
-    const struct sh_store_rewrite rewrite = {
-        .kind = SH_STORE_ADD, .cid = cid, .width = 8, .delta = 1, .old_out = &old};
-    assert_int_equal(sh_backup_rewrite(backup, &write, &rewrite), SHOAL_OK);
-}
-
 /* No backup gets a chunk's image in the zone that it moves to before the records of requests in its former zone are durable; nor what is behind
  * that, but what was before it. */
 static void test_moves_behind_records(void **state)
@@ -248,10 +125,10 @@ static void test_moves_without_a_gate(void **state)
     struct sh_zone_place place;
     assert_int_equal(sh_zones_place(backup, grows.v, 100, 200000, &place), SHOAL_OK);
     assert_true(place.has_gate);
-    sh_zones_move_cancel(backup, &place);
+    sh_zones_move_cancel(backup, &place, NULL);
     assert_int_equal(sh_zones_place(backup, other.v, 100, 200000, &place), SHOAL_OK);
     assert_true(place.has_gate);
-    sh_zones_move_cancel(backup, &place);
+    sh_zones_move_cancel(backup, &place, NULL);
     assert_int_equal(resize(grows, 200000), SHOAL_OK);
     assert_end(1);
     atomic_store(&zones[0]->is_full, true);
@@ -408,11 +285,80 @@ static void test_closed(void **state)
     sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number);
     assert_int_equal(sh_zones_leftovers(backup), 0);
     assert_true(sh_zone_is_leaving(zones[0]));
+    assert_int_equal(sh_sink_home(zones[1])->needed, number + 1);
     sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number + 1);
     assert_int_equal(sh_zones_leftovers(backup), 1);
     assert_false(sh_zone_is_leaving(zones[0]));
     assert_end(0);
     backup->zones.drop.phase = SH_DROP_NONE;
+}
+
+static bool is_dirty(unsigned zone)
+{
+    bool was_dirty = atomic_exchange(&zones[zone]->is_dirty, false);
+    backup->dirty = NULL; /* the test is the step */
+    return was_dirty;
+}
+
+/* A zone that is to go waits for a removal in the zone that one of its chunks came from: what that waits for is on the disk soon, and each is asked for
+ * once. Where no zone waits, nothing is asked for. */
+static void test_closed_hurries(void **state)
+{
+    (void)state;
+    shoal_cid grows = make(100);
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    assert_int_equal(resize(grows, 200000), SHOAL_OK);
+    uint64_t number = sh_backlog_next(&zones[1]->backlog) - 1;
+    (void)is_dirty(0), (void)is_dirty(1);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_int_equal(sh_sink_home(zones[1])->needed, 0);
+    backup->zones.drop.zone = zones[1];
+    backup->zones.drop.phase = SH_DROP_LEAVES;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(sh_zones_leftovers(backup), 0);
+        assert_int_equal(sh_sink_home(zones[1])->needed, number + 1);
+        assert_int_equal(is_dirty(1), i == 0);
+    }
+    sh_zone_acked(zones[1], SH_LEVEL_DURABLE, number + 1);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_true(is_dirty(0)); /* it has the removal */
+    number = sh_backlog_next(&zones[0]->backlog) - 1;
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(sh_zones_leftovers(backup), 0);
+        assert_int_equal(sh_sink_home(zones[0])->needed, number + 1);
+        assert_int_equal(is_dirty(0), i == 0);
+        assert_true(sh_zone_is_leaving(zones[1]));
+    }
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, number + 1);
+    assert_int_equal(sh_zones_leftovers(backup), 1);
+    assert_false(sh_zone_is_leaving(zones[1]));
+    backup->zones.drop.phase = SH_DROP_NONE;
+}
+
+/* A create was undone, and there was no room for the removal; then the ID is used again in another zone: that one stays until the removal is durable, or the
+ * image of the undone chunk would be the last one. */
+static void test_undone_and_made_elsewhere(void **state)
+{
+    (void)state;
+    shoal_cid small = make(10);
+    for (unsigned i = 0; i < 5; i++)
+        (void)make(200000);
+    assert_int_equal(sh_store_remove(store, small), SHOAL_OK);
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, sh_backlog_next(&zones[0]->backlog));
+    leave(0, id_of(900));
+    leave(0, small.v);
+    assert_int_equal(make(150000).v, small.v);
+    assert_ptr_equal(sh_zones_find(backup, small.v), zones[1]);
+    assert_true(sh_zone_is_leaving(zones[0]) && sh_zone_is_leaving(zones[1]));
+    assert_int_equal(zones[1]->left_behind, 1);
+    assert_int_equal(sh_zones_leftovers(backup), 2);
+    assert_int_equal(backup->zones.at_once, 0);
+    assert_int_equal(sh_zones_leftovers(backup), 0);
+    assert_true(sh_zone_is_leaving(zones[1]));
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, sh_backlog_next(&zones[0]->backlog));
+    assert_int_equal(sh_zones_leftovers(backup), 2);
+    assert_false(sh_zone_is_leaving(zones[0]) || sh_zone_is_leaving(zones[1]));
 }
 
 /* A start finds an image that a later zone's claim outweighs: neither zone goes before its removal is durable, a third one does. */
@@ -676,6 +622,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_cancelled, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left, setup, teardown),
         cmocka_unit_test_setup_teardown(test_closed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_closed_hurries, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_undone_and_made_elsewhere, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_given_up, setup, teardown),
