@@ -2,6 +2,7 @@
  * its log. After a power cut the store that comes back has, of each chunk, the last state that was acknowledged as durable, or a
  * later one; after the end of its process, the last that was acknowledged as replicated; nothing that nobody wrote; and no read was
  * told a state that went away, but those of async writes. Of numbered requests the completion records are there whose changes are.
+ * Where bits go bad in what is written, either that holds, or the start says that a zone is damaged, or one ends before what was acknowledged.
  *
  * SHOAL_TEST_SEEDS: how many fresh seeds (default 20). SHOAL_TEST_SEED: the first of them. */
 #include <setjmp.h>
@@ -16,6 +17,7 @@
 #include "recover/home.h"
 #include "sim/world.h"
 #include "tests/backup_requests_int.h"
+#include "tests/log_ends_int.h"
 #include "tests/seed_int.h"
 
 #define MS UINT64_C(1000000)
@@ -63,6 +65,7 @@ struct test {
     struct sh_replog *log;
     struct sh_recovered found;
     struct requests requests;
+    struct log_ends ends; /* at the last crash */
     struct chunk chunks[IDS];
     struct op ops[OPS];
     bool is_numbered; /* requests are; else zones that are empty go at once */
@@ -71,7 +74,8 @@ struct test {
 };
 
 static unsigned all_writes, all_acked, all_checked, all_zones, all_refused, all_waited, all_large,
-    all_troubles, all_later, all_abandoned, all_grown, all_dropped, all_emptied, all_evacuated;
+    all_troubles, all_later, all_abandoned, all_grown, all_dropped, all_emptied, all_evacuated,
+    all_told, all_ended_early;
 static uint64_t all_completions, all_missing;
 static uint8_t scratch[1 << 20];
 
@@ -191,6 +195,7 @@ static void crash(void *arg, struct sh_world *world, unsigned node)
     (void)node;
     for (unsigned i = 0; i < OPS; i++)
         op_end(&test->ops[i]);
+    log_ends_note(&test->ends, test->log);
     node_close(test);
 }
 
@@ -682,14 +687,14 @@ static struct sh_disk_faults faults_of(struct sh_prng *prng)
     };
 }
 
-static void run_seed(uint64_t seed, uint64_t at)
+static void run_as(uint64_t seed, uint32_t flip_ppm)
 {
     static struct test test;
-    (void)at;
     memset(&test, 0, sizeof test);
     struct sh_prng prng = sh_prng_make(seed);
     struct sh_disk_faults faults = faults_of(&prng), calm = faults;
     calm.write_err_ppm = calm.sync_err_ppm = calm.again_ppm = 0;
+    faults.flip_ppm = flip_ppm;
     test.seed = seed;
     test.prng = sh_prng_split(&prng);
     test.is_numbered = sh_prng_below(&prng, 2);
@@ -717,6 +722,9 @@ static void run_seed(uint64_t seed, uint64_t at)
         sh_world_disk_faults_set(test.world, &calm);
         sh_world_crash(test.world, test.node);
         sh_world_restart(test.world, test.node);
+        if (flip_ppm && log_ends_tell(&test.ends, test.log, test.opened, calm.keeps_done, &all_told,
+                                      &all_ended_early))
+            break;
         if (test.opened)
             fail_msg("seed %llu: can't open: %s", (unsigned long long)seed,
                      shoal_err_name(test.opened));
@@ -733,6 +741,12 @@ static void run_seed(uint64_t seed, uint64_t at)
         free(test.chunks[i].bytes);
         free(test.chunks[i].states);
     }
+}
+
+static void run_seed(uint64_t seed, uint64_t at)
+{
+    (void)at;
+    run_as(seed, 0);
 }
 
 static void fixed_seeds_hold(void **state)
@@ -761,12 +775,23 @@ static void fresh_seeds_hold(void **state)
     test_fresh_seeds(20, run_seed);
 }
 
+static void seeds_with_flips_tell(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++)
+        run_as(seed, 3000);
+    print_message("%u times told, %u times writes are missing at the end\n", all_told,
+                  all_ended_early);
+    assert_true(all_told > 5);
+}
+
 int main(void)
 {
     test_logs_set();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_seeds_hold),
         cmocka_unit_test(fresh_seeds_hold),
+        cmocka_unit_test(seeds_with_flips_tell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
  *   - nothing that was not written, nor half of a write;
  *   - each replica is a prefix of what was written to the zone, so of two the shorter one is a prefix of the other.
  *
- * As a recovery does, a chunk is looked for from the highest zone down that claims it. A log of which a bit has gone bad may lack any write,
- * also in silence: of the last span of a segment, and in the ring of the primary log, a start can't tell damage from a write that was torn.
- * But what such a log has was written. */
+ * As a recovery does, a chunk is looked for from the highest zone down that claims it. A log of which a bit has gone bad may lack any write, but the
+ * owner has to know that (rw_is_told); and what such a log has was written. */
 #ifndef TESTS_REPLICAS_LOGS_INT_H
 #define TESTS_REPLICAS_LOGS_INT_H
 
@@ -380,6 +379,21 @@ static inline bool rw_may_be_begun_anew(const struct rw_logs *logs, const struct
     return false;
 }
 
+/* Whether the owner of a zone knows that a replica of which a bit has gone bad lacks something: by the log's word, or as another one has more. */
+static inline bool rw_is_told(const struct rw_logs *logs, const struct sh_zone *zone, unsigned peer)
+{
+    const struct rw_replica *replica = rw_replica_of(logs, peer, zone->id);
+    bool is_short = !replica || replica->is_damaged;
+    if (!rw_peer(logs->rw, peer)->is_flipped)
+        return false;
+    for (unsigned i = 0; i < zone->count && !is_short; i++) {
+        const struct rw_replica *other =
+            rw_replica_of(logs, rw_peer_of(logs, zone->backups[i].nid), zone->id);
+        is_short = other && other->end > replica->end;
+    }
+    return is_short;
+}
+
 /* Checks a chunk in one backup of a zone that claims it. False: the backup does not claim it, or has nothing: a zone below may have it. */
 static inline bool rw_chunk_check_in(struct rw_logs *logs, const struct sh_zone *zone,
                                      unsigned peer, unsigned at)
@@ -389,7 +403,7 @@ static inline bool rw_chunk_check_in(struct rw_logs *logs, const struct sh_zone 
     const struct rw_replica *replica = rw_replica_of(logs, peer, zone->id);
     enum sh_level level;
     int needed = rw_needed(chunk, host, &level);
-    if (host->is_flipped || rw_is_begun_anew(zone, host))
+    if (rw_is_told(logs, zone, peer) || rw_is_begun_anew(zone, host))
         return true;
     if (!replica || !rw_claims(replica, chunk->cid))
         return false;

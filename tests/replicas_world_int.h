@@ -388,16 +388,17 @@ static inline void rw_boot(void *arg, struct sh_world *world, unsigned node)
     rw_process_start(host);
 }
 
-/* A bit of what a segment of its log has goes bad. In the ring of the primary log, before them, the start after a crash takes damage for a
- * write that was torn. */
+/* A bit of what its log has goes bad, in every third case in the primary log. */
 static inline void rw_flip(struct rw_host *host)
 {
     struct rw *rw = host->rw;
     const struct sh_image *file = sh_world_disk_file(rw->world, host->node, SH_HOME_LOG_NAME);
     uint8_t block[SH_IMAGE_BLOCK_BYTES];
     uint64_t blocks = file ? file->size / sizeof block : 0;
+    bool is_ring = rw_below(rw, 3) == 0;
+    uint64_t from = is_ring ? 1 : RW_RING_BLOCKS, to = is_ring ? RW_RING_BLOCKS : blocks;
     for (unsigned tries = 0; blocks > RW_RING_BLOCKS && tries < 2000; tries++) {
-        uint64_t at = RW_RING_BLOCKS + rw_below(rw, blocks - RW_RING_BLOCKS);
+        uint64_t at = from + rw_below(rw, to - from);
         uint64_t byte = rw_below(rw, sizeof block);
         sh_image_read(file, at * sizeof block, block, sizeof block);
         if (!block[byte])

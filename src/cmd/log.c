@@ -41,8 +41,11 @@ static int open_fail(struct sh_cmd *cmd, const struct sh_log_look *look, enum sh
         hint = "check the path; if it was a log, its zones need other replicas";
         break;
     case SHOAL_EVERSION:
-        snprintf(detail, sizeof detail, PATH_FORMAT " is a log in another format than %u", path,
+        snprintf(detail, sizeof detail,
+                 PATH_FORMAT " is a log in another format than this version's (%u)", path,
                  SH_LOG_FORMAT);
+        hint = "use the version that wrote it; a node of this version begins a new log, without "
+               "its replicas, once the file is removed or the device's first MiB is zero";
         break;
     default:
         snprintf(detail, sizeof detail, PATH_FORMAT, path);

@@ -113,12 +113,14 @@ static void on_harm(void *arg, const struct sh_inspect_place *place)
     char zone[SH_ZONE_TEXT_MAX] = "not known", slot[32] = "the primary log";
     if (harms->told++ >= PLACES_MAX)
         return;
-    bool is_slot = place->slot != SH_INSPECT_PRIMARY;
+    bool is_slot = place->slot < SH_INSPECT_UNKNOWN;
     if (place->zone)
         (void)sh_zone_format(place->zone, zone);
     if (!harms->list) {
         if (is_slot)
             snprintf(slot, sizeof slot, "slot %u", place->slot);
+        else if (place->slot == SH_INSPECT_UNKNOWN)
+            snprintf(slot, sizeof slot, "a slot that is not known");
         fprintf(harms->cmd->out, "%s, offset %" PRIu64 ", zone %s: %s\n", slot, place->offset, zone,
                 harms_known[place->harm].text);
         return;
@@ -127,7 +129,7 @@ static void on_harm(void *arg, const struct sh_inspect_place *place)
     sh_json_set_text(row, "what", harms_known[place->harm].name);
     if (is_slot)
         sh_json_set_u64(row, "slot", place->slot);
-    sh_json_set_bool(row, "primary", !is_slot);
+    sh_json_set_bool(row, "primary", place->slot == SH_INSPECT_PRIMARY);
     sh_json_set_u64(row, "offset", place->offset);
     sh_json_set_text(row, "zone", place->zone ? zone : NULL);
     sh_json_append(harms->list, row);

@@ -73,6 +73,7 @@ void sh_inspect_close(struct sh_inspect *inspect)
     for (size_t i = 0; i < inspect->zones_count; i++) {
         free(inspect->zones[i]->lives.lives);
         free(inspect->zones[i]->ranges.ranges);
+        sh_replog_roll_free(&inspect->zones[i]->roll);
         free(inspect->zones[i]->told);
         free(inspect->zones[i]);
     }
@@ -224,6 +225,19 @@ static void seconds_note(struct sh_inspect_slot *slot, uint32_t seconds)
     slot->entries++;
 }
 
+static enum shoal_err span_call(const struct sh_inspect *inspect, struct sh_inspect_of *zone,
+                                uint32_t slot, const struct sh_replog_walk *walk)
+{
+    const struct sh_replog_called called = {.ordinal = walk->span.ordinal,
+                                            .offset = sh_log_slot_at(&inspect->seen.file, slot) +
+                                                      SH_SLOT_HEAD_BYTES + walk->scan.begin,
+                                            .use = walk->span.use,
+                                            .slot = slot,
+                                            .parts = walk->parts,
+                                            .is_whole = walk->is_whole};
+    return sh_replog_roll_span(&zone->roll, &called);
+}
+
 /* Looks through a slot of entries, which has been read. */
 static enum shoal_err entries_look(struct sh_inspect *inspect, struct sh_inspect_of *zone,
                                    struct sh_inspect_slot *slot)
@@ -242,12 +256,15 @@ static enum shoal_err entries_look(struct sh_inspect *inspect, struct sh_inspect
         if (!err && got == SH_REPLOG_WALKED_HEAD) {
             slot->spans++;
             err = head_note(zone, &walk.span);
+            if (!err)
+                err = sh_replog_roll_head(&zone->roll, &walk.span);
         } else if (got == SH_REPLOG_WALKED_ENTRY) {
             seconds_note(slot, entry.seconds);
             entry_note(zone, &entry);
         } else if (!err && got == SH_REPLOG_WALKED_SPAN) {
             slot->filled = SH_SLOT_HEAD_BYTES + (uint32_t)walk.scan.at;
-            if (has_numbers)
+            err = span_call(inspect, zone, slot->slot, &walk);
+            if (!err && has_numbers)
                 err = sh_replog_ranges_add(
                     &zone->ranges, &(struct sh_replog_range){walk.from, walk.to, walk.span.life});
         }
@@ -330,9 +347,8 @@ static enum shoal_err slot_look(struct sh_inspect *inspect, uint32_t number)
 bool sh_inspect_ring_has(const struct sh_inspect *inspect, const struct sh_span *span,
                          uint64_t zone)
 {
-    return span->zone && span->life && (uint32_t)span->use + 1 >= inspect->seen.lap &&
-           (!zone || span->zone == zone) &&
-           !sh_replog_marks_have(&inspect->marks, span->zone, span->incarnation);
+    return (uint32_t)span->use + 1 >= inspect->seen.lap && (!zone || span->zone == zone) &&
+           sh_replog_ring_counts(&inspect->marks, span);
 }
 
 /* Of the spans of the primary log, which have been looked at. */
@@ -340,11 +356,13 @@ struct ring_look {
     size_t last_end;      /* of the last lap: where its last span ends, */
     size_t sound;         /* before what it had been on the disk, by the word of its spans, */
     bool is_synced_later; /* and whether they are */
+    bool ends_with_none;  /* that span is nobody's, and may take the lap to its end */
     size_t former_begin;  /* of the lap before: where its last span begins; 0: none */
 };
 
+/* sound: before which of its blocks the last lap had been on the disk. */
 static enum shoal_err ring_span_end(struct sh_inspect *inspect, struct sh_inspect_of *zone,
-                                    const struct sh_replog_walk *walk)
+                                    const struct sh_replog_walk *walk, uint32_t sound)
 {
     const struct sh_replog_range range = {walk->from, walk->to, walk->span.life};
     size_t bytes = walk->scan.at - walk->scan.begin;
@@ -352,6 +370,13 @@ static enum shoal_err ring_span_end(struct sh_inspect *inspect, struct sh_inspec
     zone->seen.primary_bytes += bytes;
     inspect->seen.primary_spans++;
     inspect->seen.primary_bytes += bytes;
+    uint64_t lost = walk->span.first + walk->seen;
+    bool is_sound =
+        (uint32_t)walk->span.use == inspect->seen.lap && walk->scan.begin / SH_BLOCK_BYTES < sound;
+    if (is_sound && walk->seen < walk->span.sequences) {
+        zone->number_lost = lost > zone->number_lost ? lost : zone->number_lost;
+        zone->has_number_lost = true;
+    }
     return sh_replog_ranges_add(&zone->ranges, &range);
 }
 
@@ -362,6 +387,7 @@ static void laps_note(const struct sh_inspect *inspect, const struct sh_replog_w
     if (lap == inspect->seen.lap) {
         size_t sound = (size_t)walk->span.sound * SH_BLOCK_BYTES;
         look->last_end = walk->scan.at;
+        look->ends_with_none = !walk->span.zone;
         look->sound = sound > look->sound ? sound : look->sound;
         look->is_synced_later |= walk->span.is_synced_later;
     } else if (lap + 1 == inspect->seen.lap) {
@@ -371,14 +397,22 @@ static void laps_note(const struct sh_inspect *inspect, const struct sh_replog_w
 
 /* Damage is what can't be read and had been on the disk, as spans say that lie behind it in its lap. The rest of the lap before, all of
  * which had been, begins anywhere: behind the last lap a torn write may have overwritten it, up to a pack's bytes, and where packs are synced
- * later, any number of them. */
+ * later, any number of them. Where the last lap has come to its end, the first pack of the next one may have been torn so that nothing of it can be
+ * read, and has overwritten what was in slots by then; in a primary log of less than two packs, the end of the last lap as well. What was in no slot by then is told in any
+ * case (lacking_tell). */
 static void ring_harm(struct sh_inspect *inspect, uint64_t zone, const struct ring_look *look)
 {
     size_t left_over = look->last_end + SH_REPLOG_PACK_BYTES;
+    size_t ring = (size_t)inspect->seen.file.primary_blocks * SH_BLOCK_BYTES;
+    size_t from =
+        look->ends_with_none || left_over > ring - SH_BLOCK_BYTES || ring < 2 * SH_REPLOG_PACK_BYTES
+            ? SH_REPLOG_PACK_BYTES
+            : 0;
     for (size_t i = 0; i < inspect->breaks_count; i++) {
         const struct sh_inspect_break *broken = &inspect->breaks[i];
         bool is_left = !look->is_synced_later && broken->at >= left_over;
-        bool is_damaged = broken->at < look->sound || (is_left && broken->at < look->former_begin);
+        bool is_damaged = (broken->at >= from && broken->at < look->sound) ||
+                          (is_left && broken->at < look->former_begin);
         if ((!is_damaged && !broken->may_be_torn) || (zone && broken->zone && broken->zone != zone))
             continue;
         tell(inspect, is_damaged ? SH_INSPECT_DAMAGED : SH_INSPECT_TORN, SH_INSPECT_PRIMARY,
@@ -386,11 +420,21 @@ static void ring_harm(struct sh_inspect *inspect, uint64_t zone, const struct ri
     }
 }
 
+static bool is_zero(const uint8_t *bytes, size_t from, size_t to)
+{
+    while (from < to && !bytes[from])
+        from++;
+    return from >= to;
+}
+
+/* A pack that is nobody's, which takes a lap up to a mark, or to its end, is a span and zeros. */
 static enum shoal_err ring_look(struct sh_inspect *inspect, uint64_t zone_only)
 {
     struct sh_replog_walk walk;
     struct sh_replog_entry entry;
     struct ring_look look = {.last_end = 0};
+    uint32_t sound = sh_replog_ring_sound(&inspect->seen.file, inspect->ring, inspect->seen.lap);
+    bool had_none = false; /* the last span is nobody's */
     struct sh_inspect_of *zone = NULL;
     enum shoal_err err = SHOAL_OK;
     enum sh_replog_walked got;
@@ -400,22 +444,27 @@ static enum shoal_err ring_look(struct sh_inspect *inspect, uint64_t zone_only)
         unsigned breaks = walk.breaks;
         got = sh_replog_walk_next(&walk, &entry);
         bool is_last_lap = (uint32_t)walk.span.use == inspect->seen.lap;
-        if (walk.breaks > breaks)
+        bool is_filler = got == SH_REPLOG_WALKED_HEAD && had_none &&
+                         is_zero(inspect->ring, walk.broken_last, walk.scan.begin);
+        if (walk.breaks > breaks && !is_filler)
             err = got == SH_REPLOG_WALKED_SPAN
                       ? break_add(inspect, walk.broken_last, walk.span.zone, is_last_lap)
                       : break_add(inspect, walk.broken_last, 0, false);
         if (!err && got == SH_REPLOG_WALKED_HEAD) {
             zone = NULL;
+            had_none = !walk.span.zone;
             laps_note(inspect, &walk, &look);
             if (!sh_inspect_ring_has(inspect, &walk.span, zone_only))
                 continue;
             zone = zone_of(inspect, walk.span.zone, (uint16_t)(walk.span.zone >> 48));
             err = zone ? head_note(zone, &walk.span) : SHOAL_ENOMEM;
+            if (zone)
+                sh_replog_said_add(&zone->said_by_ring, &walk.span);
         } else if (zone && got == SH_REPLOG_WALKED_ENTRY) {
             inspect->seen.entries++;
             entry_note(zone, &entry);
         } else if (!err && zone && got == SH_REPLOG_WALKED_SPAN) {
-            err = ring_span_end(inspect, zone, &walk);
+            err = ring_span_end(inspect, zone, &walk, sound);
         }
     } while (!err && got != SH_REPLOG_WALKED_END);
     if (!err)
@@ -445,7 +494,7 @@ static enum shoal_err heads_read(struct sh_inspect *inspect)
         }
         if (sh_log_slot_is_half(inspect->slot))
             tell(inspect, SH_INSPECT_HEAD, i, offset, head.zone);
-        const struct sh_replog_dropped mark = {head.zone, head.incarnation, i};
+        const struct sh_replog_dropped mark = {head.zone, head.incarnation, i, false};
         if (head.kind == SH_SLOT_DROPPED && sh_replog_marks_add(&inspect->marks, &mark))
             return SHOAL_ENOMEM;
         inspect->heads[i] =
@@ -470,7 +519,24 @@ static void heads_choose(struct sh_inspect *inspect, uint64_t zone)
     }
 }
 
-static void zone_end(struct sh_inspect_of *zone)
+/* Tells of damage that other spans tell of: a load of the zone finds it, too. */
+static void lacking_tell(struct sh_inspect *inspect, const struct sh_inspect_of *zone)
+{
+    struct sh_replog_roll roll = zone->roll;
+    const struct sh_replog_called *place;
+    sh_replog_said_merge(&roll.said, &zone->said_by_ring);
+    if (zone->seen.damaged) /* it was told, perhaps of the same */
+        return;
+    if (sh_replog_roll_lacking(&roll, &place))
+        tell(inspect, SH_INSPECT_DAMAGED, place ? place->slot : SH_INSPECT_UNKNOWN,
+             place ? place->offset : 0, zone->seen.id);
+    else if (sh_replog_roll_lacks_numbers(&roll, &zone->ranges, &zone->lives, zone->seen.whole) ||
+             (zone->has_number_lost &&
+              sh_replog_roll_lacks_lost(&roll, &zone->ranges, &zone->lives, zone->number_lost)))
+        tell(inspect, SH_INSPECT_DAMAGED, SH_INSPECT_PRIMARY, sh_log_primary_at(), zone->seen.id);
+}
+
+static void zone_end(struct sh_inspect *inspect, struct sh_inspect_of *zone)
 {
     struct sh_inspect_zone *seen = &zone->seen;
     seen->whole = sh_replog_ranges_whole(&zone->ranges, &zone->lives);
@@ -487,6 +553,7 @@ static void zone_end(struct sh_inspect_of *zone)
         const struct sh_replog_life *life = &zone->lives.lives[i];
         zone->told[i] = (struct sh_inspect_life){life->life, life->first, life->whole};
     }
+    lacking_tell(inspect, zone);
     seen->lives = zone->told;
     seen->lives_count = zone->lives.count;
 }
@@ -498,7 +565,7 @@ static enum shoal_err zones_end(struct sh_inspect *inspect)
         zone->told = calloc(zone->lives.count + 1, sizeof *zone->told);
         if (!zone->told)
             return SHOAL_ENOMEM;
-        zone_end(zone);
+        zone_end(inspect, zone);
     }
     return SHOAL_OK;
 }

@@ -20,6 +20,8 @@ struct sh_inspect;
 #define SH_INSPECT_KINDS (SH_SLOT_DROPPED + 1)
 #define SH_INSPECT_PRIMARY UINT32_MAX /* for a slot's number: the primary log */
 
+#define SH_INSPECT_UNKNOWN (UINT32_MAX - 1) /* a slot that has nothing any more which tells of it */
+
 /* A slot that is in use. */
 struct sh_inspect_slot {
     uint32_t slot;
@@ -41,8 +43,8 @@ enum sh_inspect_harm {
 
 struct sh_inspect_place {
     enum sh_inspect_harm harm;
-    uint32_t slot;   /* SH_INSPECT_PRIMARY: of the primary log */
-    uint64_t offset; /* in the file */
+    uint32_t slot;   /* SH_INSPECT_PRIMARY: of the primary log; SH_INSPECT_UNKNOWN */
+    uint64_t offset; /* in the file; 0: not known */
     uint64_t zone;   /* 0: not known */
 };
 

@@ -5,12 +5,18 @@
 #include "log/currents.h"
 #include "log/inspect.h"
 #include "log/replog_int.h"
+#include "log/replog_roll_int.h"
 
 /* A zone, while it is read. */
 struct sh_inspect_of {
     struct sh_inspect_zone seen;
     struct sh_replog_lives lives;
     struct sh_replog_ranges ranges;
+    struct sh_replog_roll roll;         /* of its spans in slots */
+    struct sh_replog_said said_by_ring; /* by the primary log */
+    uint64_t
+        number_lost; /* the highest of which a write had been on the disk there, and can't be read */
+    bool has_number_lost;
     struct sh_inspect_life *told;
     uint64_t own_first, own_last; /* chunks that its owner created; own_last 0: none */
     uint64_t own_chunks,

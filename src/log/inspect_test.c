@@ -288,7 +288,8 @@ static void test_flipped(void **state)
             heads++;
         } else if (seen->damaged + seen->torn) {
             const struct sh_inspect_place *place = &told.places[0];
-            assert_int_equal(told.places_count, 1);
+            /* Of the last span of a slot another one may tell that it had been on the disk. */
+            assert_int_equal(told.places_count, 1 + (seen->torn && seen->damaged));
             assert_int_equal(place->slot, slot->slot);
             assert_int_equal(place->zone, slot->head.zone);
             assert_true(place->offset <= slot_begin(slot->slot) + at);

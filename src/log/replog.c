@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "log/replog_int.h"
+#include "log/replog_roll_int.h"
 
 _Static_assert(SH_REPLOG_ZEROS_MAX <= SH_REPLOG_PAYLOAD_MAX, "an entry says how many zeros");
 
@@ -295,6 +296,7 @@ enum shoal_err sh_replog_zone_add(struct sh_replog *log, const struct sh_replog_
     zone->life = zone->epoch;
     zone->life_first = config->first;
     zone->slots_max = slots_max;
+    sh_replog_roll_begin(zone);
     if (zone->flushes < sh_replog_flush_least(config->incarnation))
         zone->flushes = sh_replog_flush_least(config->incarnation);
     zone->flush_first = zone->flushes;

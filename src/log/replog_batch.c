@@ -85,6 +85,7 @@ enum shoal_err sh_replog_batch_begin(struct sh_replog_zone *zone, enum sh_log_sl
     batch->begin = batch->end = batch->packed_end =
         sh_replog_context_first(zone->owner, zone->epoch, log->seconds, sum);
     batch->packed = batch->chain.bytes;
+    batch->first_piece = zone->versions && zone->chain_pieces ? zone->chain_next : 0;
     batch->life = zone->life;
     batch->life_first = zone->life_first;
     *batch_out = batch;
@@ -109,6 +110,7 @@ void sh_replog_batch_put(struct sh_replog_batch *batch, const struct sh_replog_e
     struct sh_replog *log = batch->zone->log;
     size_t stored = sh_replog_entry_stored(entry), most = SH_REPLOG_ENTRY_HEAD_MAX + stored, left;
     uint8_t *at = sh_chain_end(log->blocks, &batch->chain, &left);
+    batch->entries++;
     if (left >= most) {
         size_t head = sh_replog_entry_head(entry, &batch->end, at);
         if (stored)

@@ -28,7 +28,8 @@
 #define EACH_STEP 2000                /* entries or tuples */
 #define RUN_EACH 65536                /* chunks of a run that are put at a time */
 #define AGAIN_NS UINT64_C(1000000000) /* after a cleaning that failed */
-#define LIVES_EACH (SH_BLOCK_BYTES / SH_SPAN_HEAD_BYTES) /* are recorded in one block */
+#define HEADS_EACH (SH_BLOCK_BYTES / SH_SPAN_HEAD_BYTES) /* are in one block */
+_Static_assert(SH_REPLOG_CLEAN_SLOTS <= HEADS_EACH, "what is given away is noted in one block");
 #define COMPACT_MIN 2 /* slots of the version log, beside twice of what the last compaction took */
 
 void sh_replog_clean_end(struct sh_replog *log)
@@ -428,57 +429,24 @@ static unsigned settle_begin(struct sh_replog_clean *clean)
     return 1;
 }
 
-/* The number before which all that is in the slots that are cleaned lies. */
-static uint64_t end_of_chosen(const struct sh_replog_clean *clean)
+/* Begins a batch without entries, for what its spans' heads say: so many of them. False: not now. */
+static bool heads_begin(struct sh_replog_clean *clean, unsigned count)
 {
-    const struct sh_replog *log = clean->zone->log;
-    uint64_t end = 0;
-    for (unsigned i = 0; i < clean->count; i++) {
-        const struct sh_log_slot *slot = &log->slots.slots[clean->slots[i]];
-        uint64_t its = slot->is_found && slot->end < clean->zone->config.first
-                           ? clean->zone->config.first
-                           : slot->end;
-        end = its > end ? its : end;
-    }
-    return end;
-}
-
-static bool is_gone(const struct sh_replog_clean *clean, uint32_t slot)
-{
-    for (unsigned i = 0; i < clean->gone_count; i++) {
-        if (clean->gone[i] == slot)
-            return true;
-    }
-    return false;
-}
-
-/* Whether a slot that stays says that all of that was durable. */
-static bool is_recorded(const struct sh_replog_clean *clean)
-{
-    const struct sh_replog *log = clean->zone->log;
-    uint64_t end = end_of_chosen(clean);
-    for (uint32_t i = clean->zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next) {
-        if (log->slots.slots[i].whole >= end && !is_gone(clean, i))
-            return true;
-    }
-    return false;
-}
-
-/* Sends a batch without entries, for what its spans' heads say, one for each of these lives; false: not now. */
-static bool record_some(struct sh_replog_clean *clean, const struct sh_replog_life *lives,
-                        unsigned count)
-{
-    static const uint8_t room_for_heads[LIVES_EACH * SH_SPAN_HEAD_BYTES];
+    static const uint8_t room_for_heads[HEADS_EACH * SH_SPAN_HEAD_BYTES];
     struct sh_blocks *blocks = clean->zone->log->blocks;
     const size_t more = (count - 1) * SH_SPAN_HEAD_BYTES;
-    SH_ASSERT(count && count <= LIVES_EACH);
+    SH_ASSERT(count && count <= HEADS_EACH);
     if (!clean->survivors && survivors_begin(clean))
         return false;
     if (sh_chain_reserve(blocks, &clean->survivors->chain, more))
         return false;
     sh_chain_put(blocks, &clean->survivors->chain, sh_bytes_make(room_for_heads, more));
-    clean->survivors->lives = lives;
-    clean->survivors->lives_count = count;
+    return true;
+}
+
+/* The batch goes; false: not now. */
+static bool heads_go(struct sh_replog_clean *clean)
+{
     enum shoal_err err = survivors_go(clean);
     if (err == SHOAL_EAGAIN) { /* the disk has no room yet: it is made anew */
         sh_replog_batch_free(clean->survivors);
@@ -490,8 +458,29 @@ static bool record_some(struct sh_replog_clean *clean, const struct sh_replog_li
     return true;
 }
 
-/* All is durable. Where no slot says so, an empty batch does. So long as there are slots that may have writes that do not count, from an
- * earlier process or of chunks that were abandoned, one says of each life when it began: that may be known of a slot only that is given
+/* A span each for these lives. */
+static bool lives_record(struct sh_replog_clean *clean, const struct sh_replog_life *lives,
+                         unsigned count)
+{
+    if (!heads_begin(clean, count))
+        return false;
+    clean->survivors->lives = lives;
+    clean->survivors->lives_count = count;
+    return heads_go(clean);
+}
+
+/* A span each for the slots of entries that are given away, which are the last ones of those. */
+static bool gone_note(struct sh_replog_clean *clean)
+{
+    if (!heads_begin(clean, clean->count))
+        return false;
+    clean->survivors->gives = clean->gone + (clean->gone_count - clean->count);
+    clean->survivors->gives_count = clean->count;
+    return heads_go(clean);
+}
+
+/* All is durable. A batch says so, which has no entries, and which slots are given away (replog_roll.c). So long as there are slots that may have writes that
+ * do not count, from an earlier process or of chunks that were abandoned, one says of each life when it began: that may be known of a slot only that is given
  * away. */
 static unsigned record(struct sh_replog_clean *clean)
 {
@@ -501,18 +490,15 @@ static unsigned record(struct sh_replog_clean *clean)
     if (!has_old)
         sh_replog_lives_forget(zone);
     sh_replog_eon_forget(zone);
-    if (has_old || zone->has_void) {
-        while (clean->recorded < lives->count && !clean->err) {
-            unsigned left = lives->count - clean->recorded;
-            unsigned count = left < LIVES_EACH ? left : LIVES_EACH;
-            if (!record_some(clean, &lives->lives[clean->recorded], count))
-                return 0;
-            clean->recorded += count;
-        }
-    } else if (!is_recorded(clean) &&
-               !record_some(clean, &lives->lives[lives->count - 1], 1)) { /* this one */
-        return 0;
+    while ((has_old || zone->has_void) && clean->recorded < lives->count && !clean->err) {
+        unsigned left = lives->count - clean->recorded;
+        unsigned count = left < HEADS_EACH ? left : HEADS_EACH;
+        if (!lives_record(clean, &lives->lives[clean->recorded], count))
+            return 0;
+        clean->recorded += count;
     }
+    if (clean->count && !clean->err && !gone_note(clean))
+        return 0;
     clean->phase = RECORDS;
     return 1;
 }
@@ -538,8 +524,12 @@ static unsigned end(struct sh_replog *log, bool is_done)
     struct sh_replog_zone *zone = clean->zone;
     unsigned taken = slots_taken(clean);
     zone->fruitless_ns = log->now_ns;
-    for (unsigned i = 0; is_done && i < clean->gone_count; i++)
+    for (unsigned i = 0; is_done && i < clean->gone_count; i++) {
+        zone->parts_given += log->slots.slots[clean->gone[i]].parts;
         sh_log_slots_give(&log->slots, &zone->slots, clean->gone[i]);
+    }
+    if (is_done || clean->phase < GIVES) /* else some of them may be gone */
+        zone->note = 0;
     if (is_done)
         sh_replog_tally_end(clean->tallies, zone);
     log->status.slots_cleaned += is_done ? clean->count : 0;
@@ -588,7 +578,8 @@ static unsigned phase_step(struct sh_replog_clean *clean)
     case COPIES:
         return work + (is_read ? settle_begin(clean) : copy_step(clean));
     case SETTLES:
-        if (sh_replog_durable(clean->zone) < clean->wanted)
+        if (sh_replog_durable(clean->zone) < clean->wanted ||
+            (clean->on_their_way && !clean->recorded))
             return 0;
         return record(clean);
     case RECORDS:

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "log/replog_clean_int.h"
+#include "log/replog_roll_int.h"
 
 bool sh_replog_clean_has_found(const struct sh_replog_clean *clean)
 {
@@ -35,12 +36,17 @@ static bool tells_versions(const struct sh_replog_zone *zone, const struct sh_lo
            (!is_all_known && (slot->is_found || slot->kind == SH_SLOT_SURVIVORS));
 }
 
-/* All that it has is durable without a gap, so that no later life takes its numbers again. */
+/* All that it has is durable without a gap, so that no later life takes its numbers again; and in slots without a gap, so that a span can tell so
+ * before it is given away (replog_roll.c). */
 static bool can_be_cleaned(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
                            bool unused)
 {
     (void)unused;
-    return slot->kind != SH_SLOT_VERSIONS && (slot->is_found || slot->end <= zone->durable);
+    if (slot->kind == SH_SLOT_VERSIONS || slot->is_found)
+        return slot->kind != SH_SLOT_VERSIONS;
+    bool is_slotted = slot->kind != SH_SLOT_ENTRIES ||
+                      slot->end - slot->ends_in_pieces <= sh_replog_zone_slotted(zone);
+    return slot->end <= zone->durable && is_slotted;
 }
 
 static bool is_old_and_can_be(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,

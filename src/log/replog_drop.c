@@ -33,6 +33,8 @@ struct sh_replog_drop {
     uint64_t mark_at; /* where it goes there, in blocks ever written */
     uint32_t *slots;
     unsigned count;
+    unsigned
+        lost_count; /* behind these: slots whose heads are damaged, which would name the zone to the next start */
     struct sh_replog_giving giving;
     uint8_t *mark; /* a slot's head */
 };
@@ -74,7 +76,8 @@ enum shoal_err sh_replog_marks_add(struct sh_replog_marks *marks,
 bool sh_replog_marks_have(const struct sh_replog_marks *marks, uint64_t zone, uint32_t incarnation)
 {
     for (unsigned i = 0; i < marks->count; i++) {
-        if (marks->marks[i].zone == zone && incarnation <= marks->marks[i].incarnation)
+        if (!marks->marks[i].is_of_ring && marks->marks[i].zone == zone &&
+            incarnation <= marks->marks[i].incarnation)
             return true;
     }
     return false;
@@ -143,7 +146,7 @@ static enum shoal_err mark_begin(struct sh_replog_drop *drop)
 {
     const struct sh_replog_zone *zone = drop->zone;
     const struct sh_replog *log = zone->log;
-    drop->slots = malloc((zone->slots.count + 1) * sizeof *drop->slots);
+    drop->slots = malloc((zone->slots.count + log->slots.lost_count + 1) * sizeof *drop->slots);
     drop->mark = aligned_alloc(SH_BLOCK_BYTES, SH_SLOT_HEAD_BYTES);
     if (!drop->slots || !drop->mark) {
         free(drop->slots);
@@ -154,6 +157,10 @@ static enum shoal_err mark_begin(struct sh_replog_drop *drop)
     }
     for (uint32_t i = zone->slots.first; i != SH_SLOT_NONE; i = log->slots.slots[i].next)
         drop->slots[drop->count++] = i;
+    for (uint32_t i = 0; log->slots.lost_count && i < log->slots.count; i++) {
+        if (log->slots.slots[i].kind == SH_SLOT_LOST && log->slots.slots[i].use == zone->id)
+            drop->slots[drop->count + drop->lost_count++] = i;
+    }
     const struct sh_log_slot_head head = {.zone = zone->id,
                                           .use =
                                               drop->count ? log->slots.slots[*drop->slots].use : 0,
@@ -293,7 +300,8 @@ static unsigned phase_step(struct sh_replog_drop *drop)
     case MARKS:
         if (!is_marked(drop, &work))
             return work;
-        give(drop, drop->slots + has_mark_slot, drop->count - has_mark_slot, log->zeros);
+        give(drop, drop->slots + has_mark_slot, drop->count + drop->lost_count - has_mark_slot,
+             log->zeros);
         drop->phase = GIVES;
         return 1;
     case GIVES:

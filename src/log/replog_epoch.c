@@ -85,8 +85,10 @@ static void abandoned_end(struct sh_replog_zone *zone)
 {
     struct sh_log_slot *slots = zone->log->slots.slots;
     for (uint32_t i = zone->slots.first; i != SH_SLOT_NONE; i = slots[i].next) {
-        if (slots[i].end > zone->next_sequence)
-            slots[i].end = zone->next_sequence;
+        if (slots[i].end <= zone->next_sequence)
+            continue;
+        slots[i].end = zone->next_sequence;
+        slots[i].ends_in_pieces = false;
     }
     zone->fruitless = 0;
 }

@@ -23,7 +23,7 @@ static void test_learn_while_zeroing(void **state)
     struct cut *cut = cut_of(rig.config.disk);
     rig.config.versions_max = 32;
     rig_open(&rig);
-    struct sh_replog_zone_config config = rig_zone_config(0, 1, 0, 10 * 65536);
+    struct sh_replog_zone_config config = rig_zone_config(0, 1, 0, 20 * 65536);
     config.range_count = 0;
     config.rest_max = 60;
     zone_add_config(0, config);

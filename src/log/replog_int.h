@@ -5,6 +5,7 @@
 #include "log/blocks.h"
 #include "log/entry.h"
 #include "log/replog.h"
+#include "log/replog_lives_int.h"
 #include "log/scan.h"
 #include "log/slots.h"
 #include "log/span.h"
@@ -47,15 +48,22 @@ struct sh_replog_batch {
     enum sh_log_slot_kind kind;
     struct sh_chain chain;
     struct sh_replog_context begin,
-        end;        /* what the first entry, and the next one, are relative to */
-    uint64_t first; /* sequence number */
+        end;              /* what the first entry, and the next one, are relative to */
+    uint64_t first;       /* sequence number, */
+    uint16_t first_piece; /* and piece, where some of that chunk went to a batch before */
     uint32_t sequences;
-    uint64_t whole; /* what its span's head says */
-    uint16_t life;  /* that, too */
+    uint32_t entries;
+    uint32_t ordinal; /* of its span, this process's count; 0: it has none */
+    uint64_t parts_before;
+    struct sh_replog_batch *made_before, *made_behind; /* of the zone's that are not durable */
+    uint16_t life;                                     /* that, too */
     uint64_t life_first;
     /* Of one without entries: the lives for which it has a span each, when it gets its place; of the zone's. */
     const struct sh_replog_life *lives;
     unsigned lives_count;
+    /* Of another one without entries: slots of which it has a span each that gives them; of the cleaner's. */
+    const uint32_t *gives;
+    unsigned gives_count;
     uint64_t begun_ns; /* when its oldest entry came that no disk has yet */
     /* Up to where the primary log has it. */
     uint64_t packed; /* bytes of the chain */
@@ -81,33 +89,14 @@ struct sh_replog_batch {
     struct sh_replog_batch *next_made; /* of all */
 };
 
-/* Lives of a zone, ascending. */
-struct sh_replog_lives {
-    struct sh_replog_life {
-        uint16_t life;
-        uint64_t first, whole; /* whole: before which all was durable by its word */
-    } * lives;
-    unsigned count, room;
-};
-
-/* Zones that were dropped, by what a file says. */
-struct sh_replog_marks {
-    /* All that the file has of that zone up to that incarnation does not count. */
-    struct sh_replog_dropped {
-        uint64_t zone;
-        uint32_t incarnation;
-        uint32_t slot; /* whose head says so; SH_SLOT_NONE: the primary log does */
-    } * marks;
-    unsigned count, room;
-};
-
-/* Places of writes that are there, of a life (sh_replog_place); in no order. */
-struct sh_replog_ranges {
-    struct sh_replog_range {
-        uint64_t first, end;
-        uint16_t life;
-    } * ranges;
-    size_t count, room;
+/* What spans have said of the zone's spans in slots: by the last one that tells. */
+struct sh_replog_said {
+    uint64_t teller, settled; /* ordinals; teller 0: none has told */
+    uint64_t note; /* the ordinal of spans that give slots away; 0: none are being given away */
+    uint32_t counted;
+    bool is_own; /* the teller's own word, and not what the primary log has told before it */
+    bool has_slotted;
+    uint64_t slotted; /* the place before which all was durable in slots, by any of them */
 };
 
 struct sh_replog_zone {
@@ -129,8 +118,23 @@ struct sh_replog_zone {
     struct sh_replog_lives lives; /* that are known, this one too */
     uint64_t end;                 /* of a loaded one: the number before which all is there */
     bool is_damaged;              /* something that was on the disk can't be read */
-    bool has_lost;                /* a slot of it, by what is left there, has no head any more */
+    bool
+        has_lost; /* a slot of it, by what is left there, has no head any more: of that incarnation */
+    uint32_t lost_incarnation;
     struct sh_replog_damage damage;
+    /* The zone's spans in slots (replog_roll.c): ordinals of this process, and batches that are not durable, in their order. */
+    uint32_t era, ordinal;
+    struct sh_replog_batch *unsettled, *unsettled_last;
+    uint64_t parts,
+        parts_given; /* of spans that were found or made; of these, in slots that were given away */
+    uint32_t
+        note; /* the ordinal of spans that give slots which are being given away; 0: none are */
+    uint64_t ordinal_found; /* by the load: the highest, */
+    uint32_t parts_found;   /* and how many there are to be */
+    /* By the primary log, at the start: what it says; and the highest number of which a write had been on the disk there, and is damaged. */
+    struct sh_replog_said said_found;
+    uint64_t number_lost;
+    bool has_number_lost;
     /* A chunk of which some pieces were appended, but not all. */
     uint64_t chain_chunk;
     uint16_t chain_next, chain_pieces;  /* chain_pieces 0: there is none */
@@ -370,58 +374,12 @@ static inline bool sh_replog_room_may_come(const struct sh_replog *log)
 unsigned sh_replog_room_step(struct sh_replog *log);
 uint64_t sh_replog_room_due_ns(const struct sh_replog *log);
 
-/* --- Lives (replog_lives.c) -------------------------------------------------------------------- */
-
-/* A life is known. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_lives_add(struct sh_replog_lives *lives, uint16_t life,
-                                                   uint64_t first, uint64_t whole);
-/* There is room for another life. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_lives_reserve(struct sh_replog_lives *lives);
-/* A zone without slots from an earlier process knows only its own life any more, if nothing of a chunk that was abandoned is left. */
-void sh_replog_lives_forget(struct sh_replog_zone *zone);
-/* The number from which on what a life wrote does not count; UINT64_MAX: all of it does. */
-uint64_t sh_replog_lives_end(const struct sh_replog_lives *lives, uint16_t life);
-/* The eon of the last one: that in which the zone is. */
-uint16_t sh_replog_lives_eon(const struct sh_replog_lives *lives);
-/* Only lives of that eon are left. */
-void sh_replog_lives_keep_eon(struct sh_replog_lives *lives, uint16_t eon);
-
-/* --- Which numbers are there (replog_ranges.c) ------------------------------------------------- */
-
-/* Adds some; those of a span that was empty are none. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_ranges_add(struct sh_replog_ranges *ranges,
-                                                    const struct sh_replog_range *range);
-/* The number before which all are there: those that the heads of spans tell of, and those that follow without a gap. A write that does not
- * count of its life is not there, nor is one of which a piece is missing. Sorts the ranges. */
-uint64_t sh_replog_ranges_whole(struct sh_replog_ranges *ranges,
-                                const struct sh_replog_lives *lives);
-/* Whether there are some from that number on, or that do not count of their life. */
-bool sh_replog_ranges_have_behind(const struct sh_replog_ranges *ranges,
-                                  const struct sh_replog_lives *lives, uint64_t end);
-
-/* --- Spans of the primary log (replog_ring.c) ------------------------------------------------ */
-
-/* All spans of the bytes of a file's primary log, of any lap. */
-struct sh_scan sh_replog_ring_scan(const struct sh_log_file *file, const uint8_t *ring);
-/* The last lap; 0: there is none. A start reads that, and the one before. */
-uint32_t sh_replog_ring_last(const struct sh_log_file *file, const uint8_t *ring);
-/* Which zones were dropped, by what a start reads. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_ring_marks(const struct sh_log_file *file,
-                                                    const uint8_t *ring,
-                                                    struct sh_replog_marks *marks);
-
 /* --- Walking over a slot's entries (replog_walk.c) --------------------------------------------- */
 
 /* Whether the entry is the last one with its number. */
 static inline bool sh_replog_is_last(const struct sh_replog_entry *entry)
 {
     return entry->piece + 1 == entry->pieces && !entry->is_with_next;
-}
-
-/* Where a piece of a write lies in the zone's order. A write covers all places up to the next one's first, in pieces or not. */
-static inline uint64_t sh_replog_place(uint64_t sequence, uint16_t piece)
-{
-    return sequence << 16 | piece;
 }
 
 struct sh_replog_walk {
@@ -432,6 +390,8 @@ struct sh_replog_walk {
     struct sh_reader entries;
     uint32_t
         seen; /* numbers of the span: entries, but of a chunk in pieces, and of a pair, only the last one */
+    uint32_t parts;         /* of the last span, that could be read: it, and its entries */
+    bool is_whole;          /* all of it could be read */
     uint64_t from, to;      /* what was read of it, as a range of places (sh_replog_place) */
     uint64_t counts_before; /* numbers of its life */
     uint64_t end;           /* numbers from there on do not count; UINT64_MAX: all do, by this */
@@ -459,6 +419,8 @@ enum sh_replog_walked {
 enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
                                           struct sh_replog_entry *entry_out);
 
+/* That damage of the zone was found at that offset of the file; SH_SLOT_NONE: in no slot that is known. */
+void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
 /* That a walk over that slot of the zone has found damage. */
 void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
                            const struct sh_replog_walk *walk);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "log/replog_load_int.h"
 
 #define ENTRIES_EACH 2000 /* looked at in a step */
@@ -13,6 +14,7 @@ void sh_replog_load_free(struct sh_replog_load *load)
     sh_replog_reader_end(&load->reader);
     free(load->slots);
     free(load->ranges.ranges);
+    sh_replog_roll_free(&load->roll);
     sh_currents_destroy(load->currents);
     free(load);
 }
@@ -86,6 +88,8 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
     if (!sh_log_slot_get(bytes, log->head.number, &head) || head.zone != load->zone->id)
         return false;
     load->has_numbers = head.kind == SH_SLOT_ENTRIES; /* what survived has none any more */
+    if (load->phase == SH_REPLOG_LOADS)
+        log->slots.slots[load->slots[load->reader.next]].parts = 0;
     bool is_known = load->has_numbers && load->phase != SH_REPLOG_LOADS; /* what counts */
     sh_replog_walk_begin(&load->walk, is_known ? &load->zone->lives : NULL, bytes,
                          log->head.slot_bytes, head.use);
@@ -119,6 +123,23 @@ static void life_note(struct sh_replog_load *load, const struct sh_span *span)
     slot->lives_eons |= sh_replog_eon_bit(span->life);
 }
 
+/* The roll of the zone's spans has one more, whose end has been reached. */
+static enum shoal_err span_call(struct sh_replog_load *load)
+{
+    const struct sh_replog *log = load->zone->log;
+    const struct sh_replog_walk *walk = &load->walk;
+    uint32_t slot = load->slots[load->reader.next];
+    const struct sh_replog_called called = {.ordinal = walk->span.ordinal,
+                                            .offset = sh_log_slot_at(&log->head, slot) +
+                                                      SH_SLOT_HEAD_BYTES + walk->scan.begin,
+                                            .use = walk->span.use,
+                                            .slot = slot,
+                                            .parts = walk->parts,
+                                            .is_whole = walk->is_whole};
+    log->slots.slots[slot].parts += walk->parts;
+    return sh_replog_roll_span(&load->roll, &called);
+}
+
 /* The walk over a slot of entries is over: where it could read all of them, what can't be read later is damage. */
 static void whole_note(struct sh_replog_load *load)
 {
@@ -147,12 +168,17 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
     case SH_REPLOG_WALKED_HEAD:
         err = sh_replog_lives_add(&load->zone->lives, span->life, span->life_first, span->whole);
         life_note(load, span);
+        if (!err && load->phase == SH_REPLOG_LOADS)
+            err = sh_replog_roll_head(&load->roll, span);
+        sh_replog_flushes_said(load->zone, span);
         if (load->zone->incarnation < span->incarnation)
             load->zone->incarnation = span->incarnation;
         break;
     case SH_REPLOG_WALKED_SPAN:
         load->spans_end = walk->scan.at;
-        if (load->has_numbers && load->phase == SH_REPLOG_LOADS)
+        if (load->phase == SH_REPLOG_LOADS)
+            err = span_call(load);
+        if (!err && load->has_numbers && load->phase == SH_REPLOG_LOADS)
             err = sh_replog_ranges_add(&load->ranges,
                                        &(struct sh_replog_range){walk->from, walk->to, span->life});
         break;
@@ -228,13 +254,48 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
 
 /* --- The end ----------------------------------------------------------------------------------- */
 
+/* Whether a write is missing that had been on the disk in the primary log. */
+static bool lacks_numbers(const struct sh_replog_load *load)
+{
+    const struct sh_replog_zone *zone = load->zone;
+    return (zone->has_number_lost && sh_replog_roll_lacks_lost(&load->roll, &load->ranges,
+                                                               &zone->lives, zone->number_lost)) ||
+           sh_replog_roll_lacks_numbers(&load->roll, &load->ranges, &zone->lives, load->end);
+}
+
+/* Whether something had been on the disk that is not there any more. Of a slot whose head is damaged a crash may have torn the zeros with which
+ * it was given away: then others tell of its spans no more; if none tells at all, it was not given away. Where something lacks, fewer spans are found than there are to be, by what this process will
+ * tell, so that the next load knows it, too. */
+static bool lacks_some(struct sh_replog_load *load)
+{
+    struct sh_replog_zone *zone = load->zone;
+    const struct sh_replog_called *place;
+    sh_replog_said_merge(&load->roll.said, &zone->said_found);
+    uint32_t lacking = sh_replog_roll_lacking(&load->roll, &place);
+    bool is_lost = zone->has_lost && zone->lost_incarnation >= zone->incarnation_seen &&
+                   !load->roll.said.teller;
+    bool lacks = lacking || is_lost || lacks_numbers(load);
+    zone->ordinal_found = sh_replog_roll_newest(&load->roll);
+    zone->parts_found = lacking + (lacks && !lacking);
+    for (size_t i = 0; i < load->roll.count; i++)
+        zone->parts_found += load->roll.called[i].parts;
+    if (!lacks || load->is_damaged)
+        return lacks;
+    sh_replog_damage_add(zone, place ? place->slot : SH_SLOT_NONE, place ? place->offset : 0);
+    SH_ERROR("log", "a replica lacks what had been on the disk: the zone needs another one",
+             SH_TEXT("file", zone->log->config.name), SH_U64("zone", zone->id),
+             SH_U64("parts", lacking), SH_U64("offset", place ? place->offset : 0));
+    return true;
+}
+
 /* The load has read all slots of the zone, and knows up to which number its writes count. */
 static void settle(struct sh_replog_load *load)
 {
     struct sh_replog_zone *zone = load->zone;
     load->end = zone->end = sh_replog_ranges_whole(&load->ranges, &load->zone->lives);
     zone->is_loaded = true;
-    zone->is_damaged = load->is_damaged || zone->has_lost;
+    bool lacks = lacks_some(load);
+    zone->is_damaged = load->is_damaged || lacks;
     uint16_t eon = zone->lives.count ? sh_replog_lives_eon(&zone->lives)
                    : load->epochs[0] ? 0
                                      : sh_replog_eon_of(load->epochs[1]);

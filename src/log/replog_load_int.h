@@ -9,6 +9,7 @@
 
 #include "log/currents.h"
 #include "log/replog_int.h"
+#include "log/replog_roll_int.h"
 #include "log/version_log.h"
 
 struct sh_replog_load {
@@ -30,6 +31,7 @@ struct sh_replog_load {
     bool is_reading;
     struct sh_version_tuple tuple; /* what is left of one that is learned; first 0: nothing */
     struct sh_replog_ranges ranges;
+    struct sh_replog_roll roll;
     uint16_t epochs[2]; /* the highest of each eon; 0: there is none */
     uint16_t eon;       /* in which the zone is, as far as is known: behind LOADS, for certain */
     uint64_t end;       /* behind LOADS: the number from which on nothing counts */

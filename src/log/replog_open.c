@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "log/replog_int.h"
+#include "log/replog_roll_int.h"
 #include "log/scan.h"
 
 #define ZEROS_BYTES (1u << 20)
@@ -223,8 +224,8 @@ static enum shoal_err marks_find(struct sh_replog *log)
         bool is_used;
         err = head_read(log, i, &head, &is_used);
         if (!err && is_used && head.kind == SH_SLOT_DROPPED)
-            err = sh_replog_marks_add(&log->marks,
-                                      &(struct sh_replog_dropped){head.zone, head.incarnation, i});
+            err = sh_replog_marks_add(
+                &log->marks, &(struct sh_replog_dropped){head.zone, head.incarnation, i, false});
     }
     return err;
 }
@@ -283,13 +284,15 @@ static enum shoal_err slot_lose(struct sh_replog *log, uint32_t slot)
                                   &zone);
     if (err)
         return err;
-    sh_log_slots_lose(&log->slots, slot);
+    sh_log_slots_lose(&log->slots, slot, zone ? zone->id : 0);
     SH_ERROR("log",
-             "a slot's head is damaged: it will not be used, and its zone needs another replica",
+             "a slot's head is damaged: it will not be used, and its zone may need another replica",
              SH_TEXT("file", log->config.name), SH_U64("slot", slot),
              SH_U64("zone", zone ? zone->id : 0));
+    if (zone && (!zone->has_lost || zone->lost_incarnation < span.incarnation))
+        zone->lost_incarnation = span.incarnation;
     if (zone)
-        zone->has_lost = zone->is_damaged = true;
+        zone->has_lost = true;
     return SHOAL_OK;
 }
 
@@ -370,9 +373,17 @@ static enum shoal_err entries_again(struct sh_replog_zone *zone,
     return err;
 }
 
+/* Entries of a span had been on the disk, and are damaged, from that number on. */
+static void lost_note(struct sh_replog_zone *zone, uint64_t number)
+{
+    if (!zone->has_number_lost || zone->number_lost < number)
+        zone->number_lost = number;
+    zone->has_number_lost = true;
+}
+
 /* A span of the primary log becomes one of a slot, with the same sequence numbers, of the same life. */
 static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
-                                 struct sh_reader *entries)
+                                 struct sh_reader *entries, bool is_sound)
 {
     struct sh_replog_zone *zone;
     enum shoal_err err = sh_replog_zone_make(log, span->zone, (uint16_t)(span->zone >> 48),
@@ -411,20 +422,43 @@ static enum shoal_err span_again(struct sh_replog *log, struct sh_span *span,
         zone->chain_next = is_last ? 0 : (uint16_t)(entry->piece + 1);
         sh_replog_batch_count(zone->filling, is_last);
     }
+    if (!err && is_sound && zone->next_sequence < span->first + span->sequences)
+        lost_note(zone, zone->next_sequence);
     return err;
 }
 
-/* All spans of a lap. */
-static enum shoal_err lap_again(struct sh_replog *log, const uint8_t *bytes, uint32_t lap)
+/* Finds out what a lap says of zones. */
+static enum shoal_err lap_said(struct sh_replog *log, const uint8_t *bytes, uint32_t lap)
 {
     struct sh_scan scan = sh_replog_ring_scan(&log->head, bytes);
     struct sh_span span;
     struct sh_reader entries;
     enum shoal_err err = SHOAL_OK;
     while (!err && sh_scan_next(&scan, &span, &entries)) {
-        if ((uint32_t)span.use == lap && span.zone && span.life &&
-            !sh_replog_marks_have(&log->marks, span.zone, span.incarnation))
-            err = span_again(log, &span, &entries);
+        struct sh_replog_zone *zone;
+        if ((uint32_t)span.use != lap || !sh_replog_ring_counts(&log->marks, &span))
+            continue;
+        err = sh_replog_zone_make(log, span.zone, (uint16_t)(span.zone >> 48), span.incarnation,
+                                  &zone);
+        if (err)
+            break;
+        sh_replog_said_add(&zone->said_found, &span);
+        sh_replog_flushes_said(zone, &span);
+    }
+    return err;
+}
+
+/* All spans of a lap. Of those before so many blocks nothing can be torn. */
+static enum shoal_err lap_again(struct sh_replog *log, const uint8_t *bytes, uint32_t lap,
+                                uint32_t sound)
+{
+    struct sh_scan scan = sh_replog_ring_scan(&log->head, bytes);
+    struct sh_span span;
+    struct sh_reader entries;
+    enum shoal_err err = SHOAL_OK;
+    while (!err && sh_scan_next(&scan, &span, &entries)) {
+        if ((uint32_t)span.use == lap && sh_replog_ring_counts(&log->marks, &span))
+            err = span_again(log, &span, &entries, scan.begin / SH_BLOCK_BYTES < sound);
     }
     return err;
 }
@@ -447,9 +481,13 @@ static enum shoal_err primary_again(struct sh_replog *log, const uint8_t *bytes)
     uint32_t last = sh_replog_ring_last(&log->head, bytes);
     log->waiting++;      /* this does */
     log->lap = last + 2; /* the spans read now are of no lap that counts later */
-    enum shoal_err err = last ? lap_again(log, bytes, last - 1) : SHOAL_OK;
+    enum shoal_err err = last ? lap_said(log, bytes, last - 1) : SHOAL_OK;
     if (!err)
-        err = lap_again(log, bytes, last);
+        err = lap_said(log, bytes, last);
+    if (!err && last) /* what the last lap overwrites of it may be torn */
+        err = lap_again(log, bytes, last - 1, 0);
+    if (!err)
+        err = lap_again(log, bytes, last, sh_replog_ring_sound(&log->head, bytes, last));
     if (!err)
         err = relieve(log, NULL);
     if (!err)

@@ -1,6 +1,7 @@
 /* The primary log: small batches of all zones, packed, in a ring. */
 #include "base/assert.h"
 #include "log/replog_int.h"
+#include "log/replog_roll_int.h"
 
 #define PACK_BLOCKS (SH_REPLOG_PACK_BYTES / SH_BLOCK_BYTES)
 
@@ -52,18 +53,19 @@ static bool pack_add(struct sh_replog *log, struct sh_replog_batch *batch, size_
     uint64_t part = batch->chain.bytes - batch->packed;
     if (room - *size < SH_SPAN_HEAD_BYTES + part || log->in_pack_count == SH_REPLOG_PACKED_MAX)
         return false;
-    const struct sh_span span = {.zone = batch->zone->id,
-                                 .use = use_of(log, log->lap),
-                                 .first = batch->first + batch->packed_sequences,
-                                 .sequences = batch->sequences - batch->packed_sequences,
-                                 .bytes = (uint32_t)part,
-                                 .whole = batch->zone->durable,
-                                 .incarnation = batch->zone->incarnation,
-                                 .life = batch->life,
-                                 .life_first = batch->life_first,
-                                 .sound = sound_blocks(log),
-                                 .is_synced_later = log->config.syncs_later,
-                                 .context = batch->packed_end};
+    struct sh_span span = {.zone = batch->zone->id,
+                           .use = use_of(log, log->lap),
+                           .first = batch->first + batch->packed_sequences,
+                           .sequences = batch->sequences - batch->packed_sequences,
+                           .bytes = (uint32_t)part,
+                           .whole = batch->zone->durable,
+                           .incarnation = batch->zone->incarnation,
+                           .life = batch->life,
+                           .life_first = batch->life_first,
+                           .sound = sound_blocks(log),
+                           .is_synced_later = log->config.syncs_later,
+                           .context = batch->packed_end};
+    sh_replog_ring_tell(batch->zone, &span);
     sh_span_put(&span, log->pack + *size);
     chain_copy(log, &batch->chain, batch->packed, log->pack + *size + SH_SPAN_HEAD_BYTES);
     *size += SH_SPAN_HEAD_BYTES + part;

@@ -64,6 +64,20 @@ uint64_t sh_replog_ranges_whole(struct sh_replog_ranges *ranges,
     return end >> 16;
 }
 
+bool sh_replog_ranges_lack(const struct sh_replog_ranges *ranges,
+                           const struct sh_replog_lives *lives, uint64_t from, uint64_t to)
+{
+    uint64_t next = from;
+    for (size_t i = 0; i < ranges->count && next < to; i++) {
+        const struct sh_replog_range *range = &ranges->ranges[i];
+        uint64_t end = least(range->end, life_end(lives, range->life));
+        if (range->first > next)
+            return true;
+        next = end > next ? end : next;
+    }
+    return next < to;
+}
+
 bool sh_replog_ranges_have_behind(const struct sh_replog_ranges *ranges,
                                   const struct sh_replog_lives *lives, uint64_t end)
 {

@@ -1,6 +1,7 @@
 /* The way of batches to slots: a place, writes, a sync. */
 #include "base/assert.h"
 #include "log/replog_int.h"
+#include "log/replog_roll_int.h"
 
 #define PIPELINE 8    /* batches on their way; more wait, and become larger meanwhile */
 #define SYNC_AFTER 32 /* batches are synced together, or those of linger_ns */
@@ -56,7 +57,9 @@ static void eons_note(struct sh_log_slot *slot, const struct sh_replog_batch *ba
 {
     for (unsigned i = 0; i < batch->lives_count; i++)
         slot->lives_eons |= sh_replog_eon_bit(batch->lives[i].life);
-    if (!batch->lives)
+    if (batch->gives)
+        slot->lives_eons |= sh_replog_eon_bit(batch->life);
+    else if (!batch->lives)
         slot->eons |= sh_replog_eon_bit(batch->life);
 }
 
@@ -81,7 +84,10 @@ static enum shoal_err place(struct sh_replog_batch *batch)
         batch->zone->filling == batch &&
         (batch->zone->chain_pieces || batch->zone->is_abandoning); /* the next number's */
     uint64_t end = batch->first + batch->sequences + is_in_pieces;
-    slot->end = slot->end > end ? slot->end : end;
+    if (slot->end <= end) {
+        slot->ends_in_pieces = is_in_pieces;
+        slot->end = end;
+    }
     slot->is_found |= !batch->zone->versions; /* from the primary log, at the start */
     sh_replog_clean_if_full(batch->zone);
     return SHOAL_OK;
@@ -113,25 +119,32 @@ static void span_head_put(struct sh_replog_batch *batch)
 {
     struct sh_replog *log = batch->zone->log;
     uint8_t *at = sh_chain_begin(log->blocks, &batch->chain);
-    struct sh_span span = {
-        .zone = batch->zone->id,
-        .use = log->slots.slots[batch->slot].use,
-        .first = batch->first,
-        .sequences = batch->sequences,
-        .bytes = batch->lives ? 0 : (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
-        .whole = batch->zone->durable,
-        .incarnation = batch->zone->incarnation,
-        .life = batch->life,
-        .life_first = batch->life_first,
-        .sound = sound_of(batch),
-        .context = batch->begin};
-    batch->whole = span.whole;
+    struct sh_span span = {.zone = batch->zone->id,
+                           .use = log->slots.slots[batch->slot].use,
+                           .first = batch->first,
+                           .sequences = batch->sequences,
+                           .bytes = batch->lives || batch->gives
+                                        ? 0
+                                        : (uint32_t)(batch->chain.bytes - SH_SPAN_HEAD_BYTES),
+                           .whole = batch->zone->durable,
+                           .incarnation = batch->zone->incarnation,
+                           .life = batch->life,
+                           .life_first = batch->life_first,
+                           .sound = sound_of(batch),
+                           .context = batch->begin};
+    sh_replog_roll_tell(batch, &span);
     for (unsigned i = 0; i < batch->lives_count; i++, at += SH_SPAN_HEAD_BYTES) {
         span.life = batch->lives[i].life;
         span.life_first = batch->lives[i].first;
         sh_span_put(&span, at);
     }
-    if (!batch->lives)
+    for (unsigned i = 0; i < batch->gives_count; i++, at += SH_SPAN_HEAD_BYTES) {
+        span.gives = true;
+        span.given_use = log->slots.slots[batch->gives[i]].use;
+        span.given_parts = log->slots.slots[batch->gives[i]].parts;
+        sh_span_put(&span, at);
+    }
+    if (!batch->lives && !batch->gives)
         sh_span_put(&span, at);
 }
 
@@ -372,8 +385,8 @@ static void on_synced(struct sh_disk_op *done)
         batch->is_durable = true;
         struct sh_log_slot *slot = &log->slots.slots[batch->slot];
         slot->pending--;
-        if (slot->whole < batch->whole)
-            slot->whole = batch->whole;
+        if (batch->ordinal)
+            sh_replog_roll_durable(batch);
         if (batch->done)
             batch->done(batch);
         else

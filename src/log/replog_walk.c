@@ -71,6 +71,7 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
                                           struct sh_replog_entry *entry_out)
 {
     if (!walk->is_in_span) {
+        walk->parts = 1;
         walk->is_in_span = span_next(walk);
         return walk->is_in_span ? SH_REPLOG_WALKED_HEAD : SH_REPLOG_WALKED_END;
     }
@@ -81,6 +82,7 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
         uint64_t sequence = span->first + walk->seen;
         walk->is_void = sequence >= walk->counts_before;
         walk->seen += is_last;
+        walk->parts++;
         if (entry_out->is_with_next) /* takes no place: what follows has it */
             return SH_REPLOG_WALKED_ENTRY;
         if (walk->from == walk->to)
@@ -90,12 +92,13 @@ enum sh_replog_walked sh_replog_walk_next(struct sh_replog_walk *walk,
         return SH_REPLOG_WALKED_ENTRY;
     }
     walk->is_in_span = false;
-    if (got == SH_REPLOG_DAMAGED || walk->seen < span->sequences)
+    walk->is_whole = got != SH_REPLOG_DAMAGED && walk->seen >= span->sequences;
+    if (!walk->is_whole)
         break_at(walk, walk->scan.begin);
     return SH_REPLOG_WALKED_SPAN;
 }
 
-static void damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
+void sh_replog_damage_add(struct sh_replog_zone *zone, uint32_t slot, uint64_t offset)
 {
     struct sh_replog_damage *damage = &zone->damage;
     if (!damage->slots) {
@@ -115,7 +118,7 @@ uint64_t sh_replog_broken_at(const struct sh_replog *log, uint32_t slot,
 void sh_replog_damage_note(struct sh_replog_zone *zone, uint32_t slot,
                            const struct sh_replog_walk *walk)
 {
-    damage_add(zone, slot, sh_replog_broken_at(zone->log, slot, walk));
+    sh_replog_damage_add(zone, slot, sh_replog_broken_at(zone->log, slot, walk));
 }
 
 void sh_replog_damage_tell(struct sh_replog *log, struct sh_replog_zone *zone, uint32_t number,
@@ -137,7 +140,7 @@ void sh_replog_damage_tell(struct sh_replog *log, struct sh_replog_zone *zone, u
              SH_TEXT("file", log->config.name), SH_U64("zone", zone ? zone->id : 0),
              SH_U64("slot", number), SH_U64("offset", offset));
     if (zone)
-        damage_add(zone, number, offset);
+        sh_replog_damage_add(zone, number, offset);
     if (log->config.damaged)
         log->config.damaged(log->config.arg, zone, number, offset);
 }

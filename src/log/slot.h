@@ -21,7 +21,7 @@
 #include "shoal/err.h"
 
 #define SH_SLOT_HEAD_BYTES 4096u /* a block each; what has a meaning is in the first 64 bytes */
-#define SH_LOG_FORMAT 1u
+#define SH_LOG_FORMAT 2u
 #define SH_LOG_PRIMARY_BLOCKS_MIN 256u /* a pack of 1 MiB */
 #define SH_LOG_SLOT_BYTES_MIN (64u << 10)
 #define SH_LOG_SLOT_BYTES_MAX (1u << 30)

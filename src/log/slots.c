@@ -93,10 +93,11 @@ void sh_log_slots_find(struct sh_log_slots *slots, struct sh_log_slot_list *list
                              .is_closed = true});
 }
 
-void sh_log_slots_lose(struct sh_log_slots *slots, uint32_t slot)
+void sh_log_slots_lose(struct sh_log_slots *slots, uint32_t slot, uint64_t zone)
 {
     SH_ASSERT(slot < slots->count && !slots->slots[slot].kind);
     slots->slots[slot].kind = SH_SLOT_LOST;
+    slots->slots[slot].use = zone;
     slots->lost_count++;
 }
 

@@ -21,21 +21,23 @@
 
 struct sh_log_slot {
     uint64_t use;
-    uint64_t whole;  /* what durable spans in it say */
     uint64_t end;    /* behind the highest sequence number in it */
     uint32_t next;   /* in its list; SH_SLOT_NONE: the last */
     uint32_t filled; /* bytes, with the head; of one that is_found, and not is_whole: all of it */
     uint32_t
         since; /* second of the log's clock: each entry in it was current then, or came later */
     uint32_t order; /* of those that were taken, this process's count */
+    uint32_t
+        parts; /* the spans in it, and their entries, as far as they can be read (replog_roll.c) */
     /* Of survivors: how often its first entries had been copied, up to SH_SLOT_GENERATION_MAX; and how old its entries were on average when they
      * were copied, by bytes, in seconds. */
     uint32_t generation : 7;
     /* It has entries from an earlier process, all of which this one has read, up to `filled`: what can't be read any more has been damaged since. */
     uint32_t is_whole : 1;
     uint32_t mean_age : 24;
-    uint16_t pending; /* batches that are not durable there yet */
-    uint8_t kind;     /* enum sh_log_slot_kind; 0: it is free, or bare */
+    uint16_t pending : 15;       /* batches that are not durable there yet */
+    uint16_t ends_in_pieces : 1; /* `end` counts a write of which the last piece lies elsewhere */
+    uint8_t kind;                /* enum sh_log_slot_kind; 0: it is free, or bare */
     uint8_t eons : 2; /* of what it has, a bit each; and of lives that are only named there */
     uint8_t lives_eons : 2;
     bool is_found : 1;  /* it has entries from an earlier process */
@@ -73,8 +75,8 @@ void sh_log_slots_find(struct sh_log_slots *slots, struct sh_log_slot_list *list
                        const struct sh_log_slot_head *head);
 
 /* found_bytes: of the file behind the beginning of slot 0; a slot that begins there may have room. */
-/* That slot's head is damaged: it is not used. */
-void sh_log_slots_lose(struct sh_log_slots *slots, uint32_t slot);
+/* That slot's head is damaged: it is not used. zone: whose it was, which is kept as its use; 0: not known. */
+void sh_log_slots_lose(struct sh_log_slots *slots, uint32_t slot, uint64_t zone);
 void sh_log_slots_begin(struct sh_log_slots *slots, uint64_t found_bytes);
 
 /* Takes the slot that has been bare, or free, the longest, which then is in neither queue; SH_SLOT_NONE: there is none. */

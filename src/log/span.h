@@ -1,15 +1,18 @@
 /* Spans of a replica log: what is written together of one zone.
  *
- *   [head, 88 bytes][entry][entry] ... [entry]
+ *   [head, 120 bytes][entry][entry] ... [entry]
  *
- *   u32 CRC32C of the other 84 bytes
+ *   u32 CRC32C of the other 116 bytes
  *   u64 zone, u64 use, u64 first sequence number
  *   u32 sequence numbers, u32 bytes of the entries, u32 incarnation
  *   u64 local ID and creator, u24 size, u8 zero, u32 seconds, u32 sum, u16 epoch: the first entry's
  *   context
  *   u16 life
  *   u64 whole, u64 first number of the life
- *   u32 sound, u8 1: synced later, u24 zero
+ *   u32 sound, u8 flags (1: synced later, 2: tells, 4: tells_slotted, 8: gives), u8 zero, u16 unslotted_piece
+ *   u64 ordinal, u64 teller, u16 unsettled, u16 noted, u32 counted, u32 unslotted, u32 flushes
+ *
+ * One that gives has no entries; in place of local ID and creator it has the use of a slot, and in place of the seconds how many parts that has.
  *
  * The use says which use of a slot, or which lap of the primary log, the span belongs to: what lies there from an
  * earlier one is not taken for it. A use can't be guessed, so no payload passes for a span. What is in the
@@ -21,7 +24,7 @@
 
 #include "log/entry.h"
 
-#define SH_SPAN_HEAD_BYTES 88
+#define SH_SPAN_HEAD_BYTES 120
 
 struct sh_span {
     uint64_t zone, use;
@@ -41,6 +44,26 @@ struct sh_span {
     bool
         is_synced_later; /* of the primary log: not only the next pack, but any behind it may be lost or torn */
     struct sh_replog_context context; /* what the first entry is relative to */
+    /* Of a slot: which of the zone's spans it is, ascending in the order in which they were made. 0 in the primary log. */
+    uint64_t ordinal;
+    /* What it tells of the zone's spans in slots (replog_roll.c), if it does. */
+    bool tells;
+    uint64_t
+        teller; /* which span of a slot tells so: this one; in the primary log, or copied from there: the one that came next */
+    uint16_t
+        unsettled; /* those before teller - unsettled were durable, or are not in slots any more */
+    uint16_t
+        noted; /* the slots that the span teller - (noted - 1) gives are being given away, if that is there; 0: none are */
+    uint32_t counted; /* so many parts these have in slots, those that are being given away too */
+    bool gives;       /* that slot of the zone will be given away */
+    uint64_t given_use;
+    uint32_t given_parts;
+    bool tells_slotted;
+    uint16_t
+        unslotted_piece; /* and the pieces before that one of the number whole - unslotted itself, if it is a chunk in pieces */
+    uint32_t unslotted;  /* numbers before whole - unslotted were durable in slots by then */
+    uint32_t
+        flushes; /* of the version log, of this incarnation, by then: numbers that are not given again, whatever becomes of it */
 };
 
 void sh_span_put(const struct sh_span *span, uint8_t into[SH_SPAN_HEAD_BYTES]);

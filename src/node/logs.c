@@ -325,6 +325,12 @@ static void explain(struct sh_logs *logs, enum shoal_err err, const struct sh_re
                  "%s is the log of another node than node %u of this cluster: give this peer a "
                  "%s of its own",
                  text, logs->nid.v, is_raw(logs) ? "device" : "folder");
+    else if (err == SHOAL_EVERSION)
+        snprintf(detail, DETAIL_BYTES,
+                 "%s has another format than this version's logs (%u): start the version that "
+                 "wrote it, or %s to begin a new log without its replicas",
+                 text, SH_LOG_FORMAT,
+                 is_raw(logs) ? "write zeros over its first MiB" : "remove it");
     else if (err == SHOAL_ECORRUPT)
         snprintf(detail, DETAIL_BYTES,
                  "%s is damaged (zone %" PRIu64 "): see `shoal log verify`; %s to lose all chunks",

@@ -12,6 +12,7 @@ import unittest
 
 import harness
 import logs
+from log_test import crc32c
 
 MIB = 1 << 20
 
@@ -181,6 +182,21 @@ class LogAccess(logs.LogCase):
                        "give this peer a device of its own", *self.raw(path))
         self.assertFalse((self.folder / "other" / "replicas.device").exists())
         self.start_on("data", *self.raw(path))
+
+    def test_another_format(self):
+        peer = self.start_on("data")
+        peer.kill()
+        path = self.folder / "data" / "replicas.log"
+        with open(path, "r+b") as file:
+            head = bytearray(file.read(64))
+            head[18] = 1
+            head[4:8] = crc32c(head[8:]).to_bytes(4, "little")
+            file.seek(0)
+            file.write(head)
+        self.refused_on("data", r"replicas.log in data_dir has another format than this version's logs \(2\): start "
+                                "the version that wrote it, or remove it to begin a new log")
+        path.unlink()
+        self.start_on("data")
 
     def test_what_is_there_stays(self):
         for at in (1080, 65600, MIB - 1):

@@ -41,7 +41,7 @@ class Log(harness.Case):
     def test_info(self):
         folder = self.made()
         info = self.log_json("info", folder)
-        for key, expected in (("format", 1), ("cluster", 4711), ("node", 66), ("slots", 80),
+        for key, expected in (("format", 2), ("cluster", 4711), ("node", 66), ("slots", 80),
                               ("slot_bytes", SLOT_BYTES), ("damaged", 0), ("torn", 0),
                               ("primary_bytes", 256 * 4096)):
             self.assertEqual(info[key], expected, key)
@@ -55,7 +55,7 @@ class Log(harness.Case):
         self.assertEqual((second["zone"], second["whole"]), ("65:2", 3))
         self.assertEqual(sum(zone["slots"] for zone in info["zones"]), info["slots_used"])
         text = self.log("info", folder)
-        self.assertIn("Log of node 66 in the cluster 4711, format 1", text)
+        self.assertIn("Log of node 66 in the cluster 4711, format 2", text)
         self.assertRegex(text, r"\n64:1 +64 +1 .* 252 +1\n65:2 ")
 
     def test_segments(self):
@@ -156,7 +156,10 @@ class Log(harness.Case):
         head[4:8] = crc32c(head[8:64]).to_bytes(4, "little")
         (folder / "replicas.log").write_bytes(bytes(head) + self.before[4096:])
         self.before = (folder / "replicas.log").read_bytes()
-        self.refused("shoal", "log", "info", folder, says="is a log in another format than 1")
+        for command in "info", "verify":
+            self.refused("shoal", "log", command, folder,
+                         says=r"is a log in another format than this version's \(2\)(.|\n)*"
+                              "begins a new log, without its replicas, once the file is removed")
 
     def test_in_use(self):
         folder = self.folder / "used"
