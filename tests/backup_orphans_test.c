@@ -117,11 +117,21 @@ static void chunks_remove(void)
     owner_pass(&owner, SECOND);
 }
 
+static bool is_first_concluded(void)
+{
+    struct sh_zone_state zone;
+    return sh_backup_zone_state(owner.backup, 0, &zone) && zone.is_concluded;
+}
+
 static void a_replica_of_a_dropped_zone_goes(void **state)
 {
     (void)state;
     owner.config.sparse_zones = 1; /* the last chunks of a zone move to another one */
     open_seeded(4);
+    for (unsigned i = 0; !is_first_concluded(); i++) {
+        assert_true(i < 100);
+        write_for(100 * FAKE_MS);
+    }
     owner.config.sparse_zones = 0; /* of the next owner */
     /* The owner does not reach it, and the superpeers do. */
     unsigned away = backup_of_first(0);

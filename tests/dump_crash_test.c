@@ -99,7 +99,7 @@ static void test_power_fails(void **state)
         struct sh_dump_config dumped = {.store = new, .disk = disk, .name = "x"};
         assert_int_equal(sh_store_dump(old, disk, "x", NULL, NULL, &sums), SHOAL_OK);
         assert_int_equal(sh_dump_begin(&dumped, &dump), SHOAL_OK);
-        bool is_over = dump_some(dump, disk, (unsigned)sh_prng_below(sh_world_prng(world), 70));
+        bool is_over = dump_some(dump, disk, (unsigned)sh_prng_below(sh_world_prng(world), 130));
         sh_world_crash(world, 0);
         sh_dump_end(dump);
         sh_world_restart(world, 0);

@@ -204,7 +204,7 @@ static void damage_is_noticed_at_every_batch(void **state)
     test_fresh_seeds(16, run_damage);
     print_message("%u refused, %u whole, %u without the last batch\n", opens_refused, opens_whole,
                   opens_shorter);
-    assert_true(opens_refused > 100 && opens_whole > 20 && opens_shorter > 4);
+    assert_true(opens_refused > 50 && opens_whole > 20 && opens_shorter > 3);
 }
 
 static enum shoal_err peek(struct rig *rig)

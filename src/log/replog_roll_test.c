@@ -6,11 +6,28 @@
 #define WRITES 240u
 
 static uint8_t *kept; /* of the file */
+static size_t kept_size;
+
+static void file_keep(void)
+{
+    const struct cut *cut = cut_of(rig.config.disk);
+    kept_size = cut->size;
+    kept = realloc(kept, kept_size);
+    memcpy(kept, cut->now, kept_size);
+}
+
+/* It grows when it is opened. */
+static void file_restore(void)
+{
+    struct cut *cut = cut_of(rig.config.disk);
+    memcpy(cut->now, kept, kept_size);
+    memset(cut->now + kept_size, 0, cut->size - kept_size);
+    cut->size = kept_size;
+}
 
 /* Writes to a zone, which are cleaned meanwhile, and ends the process. */
 static void write_all(void)
 {
-    struct cut *cut = cut_of(rig.config.disk);
     rig.config.versions_max = 16;
     rig_open(&rig);
     zone_add_config(0, rig_zone_config(0, 1, 0, 8 * 65536));
@@ -21,8 +38,7 @@ static void write_all(void)
     }
     rig_sync(&rig, 1);
     shut();
-    kept = realloc(kept, cut->size);
-    memcpy(kept, cut->now, cut->size);
+    file_keep();
 }
 
 /* Where the slot's last span begins, in the file; 0: it has none, or is of another kind. */
@@ -54,12 +70,11 @@ static uint64_t number_of(const struct cut *cut)
 /* Loads the zone from the file as it is now, and ends the process; then the file is what it was. */
 static struct rig_loaded load_and_restore(uint64_t *flushes_out)
 {
-    struct cut *cut = cut_of(rig.config.disk);
     rig_open(&rig);
     struct rig_loaded loaded = rig_load(&rig, 0);
     *flushes_out = sh_replog_zone_find(rig.log, rig_zone_id(0))->flushes;
     shut();
-    memcpy(cut->now, kept, cut->size);
+    file_restore();
     return loaded;
 }
 
@@ -141,10 +156,9 @@ static void test_while_giving(void **state)
     for (unsigned i = 0; i < rig.log->clean->gone_count; i++)
         is_given[rig.log->clean->gone[i]] = true;
     uint64_t number = number_of(cut);
-    kept = realloc(kept, cut->room);
-    memcpy(kept, cut->now, cut->room); /* the file grows when it is loaded */
+    file_keep();
     shut();
-    memcpy(cut->now, kept, cut->room);
+    file_restore();
     struct rig_loaded loaded = load_and_restore(&flushes);
     assert_int_equal(loaded.err, SHOAL_OK);
     assert_true(loaded.end >= durable);
@@ -189,8 +203,7 @@ static void test_torn_span(void **state)
         rig_sync(&rig, 1);
     }
     shut();
-    kept = realloc(kept, cut->size);
-    memcpy(kept, cut->now, cut->size);
+    file_keep();
     assert_int_equal(load_and_restore(&flushes).err, SHOAL_OK);
     cut->now[last + SH_SPAN_HEAD_BYTES + 20] ^= 1;
     assert_int_equal(load_and_restore(&flushes).err, SHOAL_ECORRUPT);
