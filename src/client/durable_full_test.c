@@ -239,15 +239,15 @@ static bool damage_read(FILE *file, long at, uint8_t *into, size_t size)
     return !fseek(file, at, SEEK_SET) && fread(into, size, 1, file) == 1;
 }
 
-/* Flips a bit of a segment of entries, some way into them; tells where its head is. */
-static long damage(void)
+/* Flips a bit of a segment of entries, some way into them; tells where its head is, and what that was before. */
+static long damage(uint8_t head[64])
 {
     FILE *file = damage_file();
-    uint8_t head[64], bytes[100];
+    uint8_t bytes[100];
     long at = 4096 + 256 * 4096, entry;
     for (;; at += DAMAGE_SLOT) {
         entry = at + 4096 + 9000;
-        assert_true(damage_read(file, at, head, sizeof head));
+        assert_true(damage_read(file, at, head, 64));
         if (head[34] == SH_SLOT_ENTRIES && damage_read(file, entry, bytes, sizeof bytes) &&
             (bytes[10] || bytes[99]))
             break;
@@ -292,8 +292,7 @@ static void test_repaired(void **state)
     for (unsigned i = 0; i < DAMAGE_CHUNKS; i += 7)
         assert_int_equal(shoal_remove(store, cids[i]), SHOAL_OK);
     assert_int_equal(shoal_sync(store), SHOAL_OK);
-    long at = damage();
-    damage_head(at, before);
+    long at = damage(before);
     uint64_t end_ns = sh_now(&store->env.clock) + UINT64_C(60000000000);
     do {
         struct timespec pause = {.tv_nsec = 2000000};
