@@ -17,6 +17,7 @@
 #include "recover/home.h"
 #include "sim/world.h"
 #include "tests/backup_requests_int.h"
+#include "tests/disk_faults_int.h"
 #include "tests/log_ends_int.h"
 #include "tests/seed_int.h"
 
@@ -673,26 +674,12 @@ static void check(struct test *test, enum sh_level level)
     all_zones += backup.zones;
 }
 
-static struct sh_disk_faults faults_of(struct sh_prng *prng)
-{
-    bool fails = sh_prng_below(prng, 4) == 0;
-    return (struct sh_disk_faults){
-        .delay_ns_min = 10000,
-        .delay_ns_max = 10001 + sh_prng_below(prng, 3 * MS),
-        .again_ppm = 20000,
-        .write_err_ppm = fails ? 2000 : 0,
-        .sync_err_ppm = fails ? 5000 : 0,
-        .survive_ppm = (uint32_t)sh_prng_below(prng, 1000001),
-        .torn_ppm = (uint32_t)sh_prng_below(prng, 1000001),
-    };
-}
-
 static void run_as(uint64_t seed, uint32_t flip_ppm)
 {
     static struct test test;
     memset(&test, 0, sizeof test);
     struct sh_prng prng = sh_prng_make(seed);
-    struct sh_disk_faults faults = faults_of(&prng), calm = faults;
+    struct sh_disk_faults faults = disk_faults_draw(&prng, 4, 2000, 5000), calm = faults;
     calm.write_err_ppm = calm.sync_err_ppm = calm.again_ppm = 0;
     faults.flip_ppm = flip_ppm;
     test.seed = seed;

@@ -1,5 +1,4 @@
-/* What the tests of libshoal share that play the nodes themselves: ends of messaging with a crew of their own, what a superpeer
- * answers with, and a peer's chunks. */
+/* Nodes that tests of libshoal play themselves: ends of messaging with a crew of their own, a superpeer's answers, and a peer's chunks. */
 #ifndef SH_TESTS_CLIENT_ENDS_INT_H
 #define SH_TESTS_CLIENT_ENDS_INT_H
 
@@ -11,7 +10,7 @@
 #include "store/store.h"
 #include "tests/client_rig.h"
 
-/* A node, as far as a test plays one. What has one as its first field is the argument of on_event, too. */
+/* A node, as far as a test plays one. A struct that begins with one is the argument of on_event, too. */
 struct end {
     struct sh_wire *wire; /* set before it is opened, and taken; NULL: TCP */
     void (*on_event)(void *arg, const struct sh_msg_event *event); /* NULL: nobody wants to know */
@@ -70,7 +69,7 @@ RIG void end_close(struct end *end)
     end->wire = NULL;
 }
 
-/* --- What a superpeer answers with -------------------------------------------------------------- */
+/* --- A superpeer's answers ---------------------------------------------------------------------- */
 
 /* A view of these nodes, the superpeer first. */
 RIG void view_reply(struct sh_msg_in *in, uint64_t epoch, struct sh_node *nodes, unsigned count)

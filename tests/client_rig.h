@@ -1,4 +1,4 @@
-/* What the tests of libshoal share: nodes in this process, nodes in processes of their own that can
+/* Shared by the tests of libshoal: nodes in this process, nodes in processes of their own that can
  * be stopped and killed, and the time. */
 #ifndef SH_TESTS_CLIENT_RIG_H
 #define SH_TESTS_CLIENT_RIG_H

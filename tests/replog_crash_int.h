@@ -8,6 +8,7 @@
 #include "log/inspect.h"
 #include "sim/image.h"
 #include "sim/world.h"
+#include "tests/disk_faults_int.h"
 #include "tests/seed_int.h"
 
 #define MS RIG_MS
@@ -299,7 +300,7 @@ static inline void look_for(const struct test *test, unsigned zone, unsigned num
         is_good[chunk] |= is_this;
 }
 
-/* What the file has of each chunk is a write of it, and none before the last one that is durable. */
+/* The file has of each chunk one of its writes, and none before the last one that is durable. */
 static inline void zone_check(const struct test *test, unsigned zone, const struct rig_chunk *found,
                               uint64_t seed)
 {
@@ -340,20 +341,6 @@ static inline void check(struct test *test, uint64_t seed)
     for (unsigned zone = 0; zone < ZONES; zone++)
         zone_check(test, zone, found.zones[zone].chunks, seed);
     all_flushes += found.flushes;
-}
-
-static struct sh_disk_faults faults_of(struct sh_prng *prng)
-{
-    bool fails = sh_prng_below(prng, 3) == 0;
-    return (struct sh_disk_faults){
-        .delay_ns_min = 10000,
-        .delay_ns_max = 10001 + sh_prng_below(prng, 3 * MS),
-        .again_ppm = 20000,
-        .write_err_ppm = fails ? 3000 : 0,
-        .sync_err_ppm = fails ? 10000 : 0,
-        .survive_ppm = (uint32_t)sh_prng_below(prng, 1000001),
-        .torn_ppm = (uint32_t)sh_prng_below(prng, 1000001),
-    };
 }
 
 static inline void zone_add(struct test *test, unsigned number, uint64_t first)
@@ -663,7 +650,7 @@ static inline void run_as(uint64_t seed, const struct run_kind *kind)
     test.has_drops = kind->has_drops;
     test.drops = sh_prng_make(seed ^ UINT64_C(1) << 63);
     struct sh_prng prng = sh_prng_make(seed);
-    struct sh_disk_faults faults = faults_of(&prng), calm = faults;
+    struct sh_disk_faults faults = disk_faults_draw(&prng, 3, 3000, 10000), calm = faults;
     calm.write_err_ppm = calm.sync_err_ppm = calm.again_ppm = 0;
     faults.flip_ppm = kind->flip_ppm;
     test.seed = seed;

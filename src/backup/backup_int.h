@@ -457,7 +457,7 @@ void sh_leftover_begin(struct sh_own_zones *zones, uint64_t chunk,
 /* Records removals of leftovers whose time has come, and forgets those whose removal is durable; returns how many. */
 unsigned sh_zones_leftovers(struct sh_backup *backup);
 /* Whether the zone may not be dropped yet: of a chunk that it has, or had, its own image or one elsewhere would be the last one on the disk. The
- * caller has the zones' lock. What the zone that is being dropped waits for is hurried. */
+ * caller has the zones' lock. sh_zones_leftovers hurries the zones for which a drop waits. */
 bool sh_zone_is_leaving(const struct sh_own_zone *zone);
 /* The zone has an image of a chunk that is not its, or was undone, and there was no room to record its removal. */
 void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk);

@@ -19,7 +19,7 @@ static unsigned draw(unsigned below)
     return (unsigned)(test_draw(&seed) % below);
 }
 
-/* One number is that of an image, zeros, a removal, two writes that count together, or a chunk in pieces. */
+/* Puts what one number of a stream can have: an image, zeros, a removal, two writes that count together, or a chunk in pieces. */
 static void put_some(unsigned zone)
 {
     unsigned chunk = 10 + draw(CHUNKS - 10), what = draw(20);

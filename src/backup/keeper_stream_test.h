@@ -292,7 +292,7 @@ STREAM void told(struct model *model, struct stream *stream)
     if (!now->count)
         return;
     const struct sh_replication_ack ack = now->last;
-    /* One that came before OPEN was answered is of the stream before. */
+    /* The backup sent an ACK of the stream before, if it came before the answer to OPEN. */
     bool is_former = now->arrived < stream->answer.arrived;
     bool is_again = now->of_state[SH_REPLICATION_AGAIN],
          is_gone = now->of_state[SH_REPLICATION_GONE];

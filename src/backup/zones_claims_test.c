@@ -1,41 +1,25 @@
 /* A node knows which zone a chunk is of at a cost that is counted here over a million chunks: each zone is one range of the map and one claim, and a zone's stream has a
  * claim for each 1024 fresh IDs; IDs that are removed, made again, or that move away and come back, cost nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
+#define ZONES 64u
+#define LIMIT (UINT64_C(2) << 20)
+#include "backup/zones_test.h"
 
-#include <cmocka.h>
-
-#include "backup/backup_int.h"
-
-#define NID UINT64_C(3)
 #define OTHER UINT64_C(77)
 #define CHUNKS (1u << 20) /* a power of two */
 #define OTHERS 40000u
 #define BATCH 1024u
 #define SIZE 8u
-#define LIMIT (UINT64_C(2) << 20)
 #define CLAIM_IDS 1024u
-#define ZONES_MAX 64u
 
-static struct sh_store *store;
-static struct sh_backup *backup;
-static struct sh_own_zone *zones[ZONES_MAX];
 static unsigned zones_made;
 static shoal_cid cids[BATCH];
-static uint8_t scratch[SH_BACKLOG_PIECE_BYTES];
 
 /* Entries of all streams, since they were counted last. */
 static uint64_t claims_told, chunks_told;
 
-static void wake(void *arg)
-{
-    (void)arg;
-}
-
 static void zone_add(struct sh_own_zone **at)
 {
-    assert_true(zones_made < ZONES_MAX);
+    assert_true(zones_made < ZONES);
     assert_int_equal(sh_zone_make(backup, zones_made, 1, at), SHOAL_OK);
     zones[zones_made++] = *at;
 }
@@ -60,16 +44,11 @@ static void go_on(void)
     }
 }
 
-static int setup(void **state)
+static int claims_setup(void **state)
 {
     (void)state;
     struct sh_own_zone *zone;
-    const struct sh_store_config config = {
-        .bytes_max = 96 << 20, .chunk_bytes_max = 1 << 20, .nid = {NID}, .small_pages = true};
-    assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
-    const struct sh_backup_config backed = {
-        .store = store, .nid = {NID}, .zone_bytes = LIMIT, .window_bytes = 16 << 20, .wake = wake};
-    assert_int_equal(sh_backup_create(&backed, &backup), SHOAL_OK);
+    backup_make(96 << 20);
     zones_made = 0;
     zone_add(&zone);
     backup->zones.open = zone;
@@ -77,16 +56,6 @@ static int setup(void **state)
     backup->is_on = true;
     go_on();
     claims_told = chunks_told = 0;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    sh_store_witness_set(store, NULL);
-    backup->is_on = false;
-    sh_backup_destroy(backup);
-    sh_store_destroy(store);
     return 0;
 }
 
@@ -247,8 +216,8 @@ static void test_a_billion(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_own, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_others, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_own, claims_setup, teardown),
+        cmocka_unit_test_setup_teardown(test_others, claims_setup, teardown),
         cmocka_unit_test(test_a_billion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

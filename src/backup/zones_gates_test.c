@@ -38,7 +38,7 @@ static void test_moves_share_a_gate(void **state)
     assert_claim(1, 0, gone[0].v, gone[0].v, true);
     read_all(1);
     assert_int_equal(zones[1]->gate.under_way, 0);
-    /* One of them is cancelled: the gate stays for the other one, and is set by it. It waits for the later one of the records. */
+    /* The caller cancels one of two moves: the gate stays for the other move, which sets it, and waits for the later one of the records. */
     add_numbered((shoal_cid){id_of(3)}, 7);
     assert_int_equal(sh_zones_place(backup, id_of(4), 100, 200000, &first), SHOAL_OK);
     add_numbered((shoal_cid){id_of(3)}, 8);

@@ -10,9 +10,11 @@
 
 #include "backup/backup_int.h"
 
+#ifndef ZONES /* a test that includes this may want more, and larger ones */
 #define ZONES 4u
-#define NID UINT64_C(3)
 #define LIMIT (UINT64_C(1) << 20)
+#endif
+#define NID UINT64_C(3)
 
 static struct sh_store *store;
 static struct sh_backup *backup;
@@ -24,15 +26,20 @@ static inline void wake(void *arg)
     (void)arg;
 }
 
-static inline int setup(void **state)
+static inline void backup_make(size_t store_bytes)
 {
-    (void)state;
     const struct sh_store_config config = {
-        .bytes_max = 8 << 20, .chunk_bytes_max = 1 << 20, .nid = {NID}, .small_pages = true};
+        .bytes_max = store_bytes, .chunk_bytes_max = 1 << 20, .nid = {NID}, .small_pages = true};
     assert_int_equal(sh_store_create(&config, &store), SHOAL_OK);
     const struct sh_backup_config backed = {
         .store = store, .nid = {NID}, .zone_bytes = LIMIT, .window_bytes = 16 << 20, .wake = wake};
     assert_int_equal(sh_backup_create(&backed, &backup), SHOAL_OK);
+}
+
+static inline int setup(void **state)
+{
+    (void)state;
+    backup_make(8 << 20);
     for (unsigned i = 0; i < ZONES; i++)
         assert_int_equal(sh_zone_make(backup, i, 1, &zones[i]), SHOAL_OK);
     backup->zones.open = zones[0];

@@ -398,8 +398,8 @@ static void laps_note(const struct sh_inspect *inspect, const struct sh_replog_w
 /* Damage is what can't be read and had been on the disk, as spans say that lie behind it in its lap. The rest of the lap before, all of
  * which had been, begins anywhere: behind the last lap a torn write may have overwritten it, up to a pack's bytes, and where packs are synced
  * later, any number of them. Where the last lap has come to its end, the first pack of the next one may have been torn so that nothing of it can be
- * read, and has overwritten what was in slots by then; in a primary log of less than two packs, the end of the last lap as well. What was in no slot by then is told in any
- * case (lacking_tell). */
+ * read, and has overwritten what was in slots by then; in a primary log of less than two packs, the end of the last lap as well. In any case lacking_tell tells of
+ * writes that were in no slot by then. */
 static void ring_harm(struct sh_inspect *inspect, uint64_t zone, const struct ring_look *look)
 {
     size_t left_over = look->last_end + SH_REPLOG_PACK_BYTES;

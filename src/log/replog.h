@@ -102,10 +102,10 @@ SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *con
                                               uint64_t now_ns, uint32_t seconds,
                                               struct sh_replog **log_out);
 
-/* Writes what is still in memory, and waits until it is on the disk, before a close: nobody is told any more. Waits for the disk. ENOSPC, EIO: some of it is not
- * there, and goes. */
+/* Writes what is still in memory, and waits until the disk has it; the log tells its caller of nothing any more, so only a close may follow. ENOSPC, EIO: the disk
+ * lacks some of it, which the close loses. */
 SHOAL_NODISCARD enum shoal_err sh_replog_flush(struct sh_replog *log);
-/* Waits for what is on its way to the disk. What is still in memory goes: sync, or flush, first. NULL is allowed. */
+/* Waits for what is on its way to the disk, and loses writes that are still in memory: the caller syncs, or flushes, first. NULL is allowed. */
 void sh_replog_close(struct sh_replog *log);
 
 struct sh_replog_zone_config {

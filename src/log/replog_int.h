@@ -89,7 +89,7 @@ struct sh_replog_batch {
     struct sh_replog_batch *next_made; /* of all */
 };
 
-/* What spans have said of the zone's spans in slots: by the last one that tells. */
+/* The word of the last span that tells of the zone's spans in slots. */
 struct sh_replog_said {
     uint64_t teller, settled; /* ordinals; teller 0: none has told */
     uint64_t note; /* the ordinal of spans that give slots away; 0: none are being given away */

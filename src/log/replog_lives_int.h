@@ -84,7 +84,7 @@ struct sh_scan sh_replog_ring_scan(const struct sh_log_file *file, const uint8_t
 uint32_t sh_replog_ring_last(const struct sh_log_file *file, const uint8_t *ring);
 /* Before which of its blocks that lap had been on the disk, as its spans say. */
 uint32_t sh_replog_ring_sound(const struct sh_log_file *file, const uint8_t *ring, uint32_t lap);
-/* Which zones were dropped, by what a start reads. What it reads is of one process, in which a zone has another incarnation only once it was dropped:
+/* Finds out which zones were dropped, by the laps that a start reads. One process wrote these, in which a zone has another incarnation only once it was dropped:
  * so of each zone only the highest incarnation there counts, also where the mark that says so is damaged. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_ring_marks(const struct sh_log_file *file,
                                                     const uint8_t *ring,

@@ -5,13 +5,13 @@
  * itself, and each of its entries is one. A load finds the span with the highest ordinal that tells, counts the parts of those before its
  * `settled` that it can read, and knows that as many as are fewer had been on the disk, and are damaged.
  *
- * 1. What tells is true when it is written: spans before `settled` are durable, and those of slots that were given away are not counted.
+ * 1. A span tells the truth when it is written: spans before `settled` are durable, and those of slots that were given away are not counted.
  * 2. Before the cleaner gives slots away, a note is durable in a slot that stays (replog_clean.c): spans without entries, one for each of
  *    these slots, which name it by its use, and say how many parts it has. Until they are given away, spans tell which note counts. A load
  *    that finds the note counts what is in none of these slots, and takes as many off what was told: whatever a crash has left of them. A
  *    load that does not find it counts all, since then nothing had been given away; or the note was damaged, and so is the zone.
  *    So in a log in which nothing is damaged the last span that tells counts none that is gone.
- * 3. What a crash tears was not durable, so it is not before any `settled` of its process. So a torn write is never called damage. For the processes
+ * 3. A write that a crash tears was not durable, so it is not before any `settled` of its process. So a torn write is never called damage. For the processes
  *    that come, a load counts what can be read of it, which is there to stay: its first entries may count.
  * 4. A start puts spans of the primary log into slots before the zone is loaded. Their ordinals are above all others', so they are not
  *    before any `settled` of former processes either. Until the load counts them, they tell what the primary log did.

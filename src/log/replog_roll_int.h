@@ -6,20 +6,20 @@
 
 /* Before that number all is durable in slots. */
 uint64_t sh_replog_zone_slotted(const struct sh_replog_zone *zone);
-/* What a span of the primary log tells, whose `whole` is known. */
+/* Has a span of the primary log tell of the zone's spans; its `whole` is set. */
 void sh_replog_ring_tell(const struct sh_replog_zone *zone, struct sh_span *span);
 /* The batch has its place in a slot: its span tells of others, and counts. */
 void sh_replog_roll_tell(struct sh_replog_batch *batch, struct sh_span *span);
 /* It is durable. */
 void sh_replog_roll_durable(struct sh_replog_batch *batch);
-/* What a span says of the zone's version log. */
+/* Takes a span's word on how many flushes the zone's version log has had. */
 void sh_replog_flushes_said(struct sh_replog_zone *zone, const struct sh_span *span);
 /* The zone, of which a load has found parts_found, is written to from now on. */
 void sh_replog_roll_begin(struct sh_replog_zone *zone);
 
 /* The head of a span was read, of the primary log in its order, or of a slot. */
 void sh_replog_said_add(struct sh_replog_said *said, const struct sh_span *span);
-/* What the primary log has said, and the slots did not say later. */
+/* Takes the primary log's word, where the slots did not say anything later. */
 void sh_replog_said_merge(struct sh_replog_said *said, const struct sh_replog_said *of_ring);
 
 /* Which spans are there. */

@@ -46,7 +46,7 @@ struct sh_span {
     struct sh_replog_context context; /* what the first entry is relative to */
     /* Of a slot: which of the zone's spans it is, ascending in the order in which they were made. 0 in the primary log. */
     uint64_t ordinal;
-    /* What it tells of the zone's spans in slots (replog_roll.c), if it does. */
+    /* Whether it tells of the zone's spans in slots (replog_roll.c); if not, the rest up to the end of this part is 0. */
     bool tells;
     uint64_t
         teller; /* which span of a slot tells so: this one; in the primary log, or copied from there: the one that came next */

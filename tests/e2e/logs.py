@@ -1,4 +1,4 @@
-"""What the tests of peers with a log of their own share: where such a peer begins, and chunks that are there after it was killed."""
+"""Shared by the tests of peers with logs of their own: where such a peer begins, and chunks that are there after it was killed."""
 import harness
 
 # Small, so that a short test fills several zones and segments.
