@@ -290,7 +290,10 @@ static void test_flipped(void **state)
             const struct sh_inspect_place *place = &told.places[0];
             /* Of the last span of a slot another one may tell that it had been on the disk. */
             assert_int_equal(told.places_count, 1 + (seen->torn && seen->damaged));
-            assert_int_equal(place->slot, slot->slot);
+            /* Without its head nothing says where that span was. */
+            bool is_head = at % SH_SLOT_HEAD_BYTES < SH_SPAN_HEAD_BYTES;
+            assert_true(place->slot == slot->slot ||
+                        (is_head && place->slot == SH_INSPECT_UNKNOWN));
             assert_int_equal(place->zone, slot->head.zone);
             assert_true(place->offset <= slot_begin(slot->slot) + at);
             assert_true(seen->entries < entries || slot->head.kind == SH_SLOT_VERSIONS);
