@@ -37,8 +37,8 @@ class LogAccess(logs.LogCase):
     def fill(self, nid, expected, luck, count=50):
         """Writes chunks at each level that survives a kill; expected: what is there then, by ID, None: nothing."""
         client = self.client()
+        client.do("multi", 3, 300000, nid)  # first: a kill while it is under way ends it with an error
         self.write_some(client, nid, expected, luck, ("replicated", "durable"), count)
-        client.do("multi", 3, 300000, nid)
 
     def comes_back(self, *flags):
         """A peer with its chunks in its own log, killed between writes, and while a client writes, which goes on with the
