@@ -207,7 +207,8 @@ static void assert_copies(shoal *store)
 
 /* --- Cases -------------------------------------------------------------------------------------- */
 
-/* A backup stops in order and comes back, so that zones are copied to it, while all three write. */
+/* A backup stops in order and comes back, so that zones are copied to it, while all three write. It does so several times, also while it still reads its
+ * replicas. */
 static void logs_of_other_peers(void **state)
 {
     (void)state;
@@ -220,6 +221,11 @@ static void logs_of_other_peers(void **state)
     writers_wait(WRITERS * 4);
     node_end(&peers[2]);
     writers_wait(WRITERS * 12);
+    for (unsigned i = 0; i < 5; i++) {
+        peer_begin(2, "peers");
+        usleep(15000 * i);
+        node_end(&peers[2]);
+    }
     peer_begin(2, "peers");
     writers_join();
     assert_written(store);

@@ -11,6 +11,7 @@
 #include "base/folder_test.h"
 #include "base/random_test.h"
 #include "client/client_int.h"
+#include "log/scan.h"
 #include "log/slot.h"
 
 #define AT_ONCE 256u
@@ -239,21 +240,39 @@ static bool damage_read(FILE *file, long at, uint8_t *into, size_t size)
     return !fseek(file, at, SEEK_SET) && fread(into, size, 1, file) == 1;
 }
 
-/* Flips a bit of a segment of entries, some way into them; tells where its head is, and what that was before. */
+/* Where a bit of an entry of the last span of a slot lies, behind the slot's begin; 0: it has no entries. Behind its spans may be others of a former use. */
+static size_t damage_place(const uint8_t *slot)
+{
+    struct sh_scan scan = {
+        .bytes = sh_bytes_make(slot + SH_SLOT_HEAD_BYTES, DAMAGE_SLOT - SH_SLOT_HEAD_BYTES),
+        .use = sh_log_slot_use_of(slot, 0),
+        .mask = UINT64_MAX};
+    struct sh_span span;
+    struct sh_reader entries;
+    size_t place = 0;
+    while (sh_scan_next(&scan, &span, &entries)) {
+        if (span.bytes > 100)
+            place = SH_SLOT_HEAD_BYTES + scan.begin + SH_SPAN_HEAD_BYTES + 50;
+    }
+    return place;
+}
+
+/* Flips a bit of an entry in a segment; tells where the segment's head is, and what that was before. */
 static long damage(uint8_t head[64])
 {
     FILE *file = damage_file();
-    uint8_t bytes[100];
-    long at = 4096 + 256 * 4096, entry;
+    static uint8_t slot[DAMAGE_SLOT];
+    long at = 4096 + 256 * 4096;
+    size_t place = 0;
     for (;; at += DAMAGE_SLOT) {
-        entry = at + 4096 + 9000;
-        assert_true(damage_read(file, at, head, 64));
-        if (head[34] == SH_SLOT_ENTRIES && damage_read(file, entry, bytes, sizeof bytes) &&
-            (bytes[10] || bytes[99]))
+        assert_true(damage_read(file, at, slot, sizeof slot));
+        if (slot[34] == SH_SLOT_ENTRIES)
+            place = damage_place(slot);
+        if (place)
             break;
     }
-    bytes[0] ^= 4;
-    assert_true(!fseek(file, entry, SEEK_SET) && fputc(bytes[0], file) != EOF);
+    memcpy(head, slot, 64);
+    assert_true(!fseek(file, at + (long)place, SEEK_SET) && fputc(slot[place] ^ 4, file) != EOF);
     assert_int_equal(fclose(file), 0);
     return at;
 }

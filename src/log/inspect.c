@@ -78,7 +78,7 @@ void sh_inspect_close(struct sh_inspect *inspect)
         free(inspect->zones[i]);
     }
     free(inspect->zones);
-    free(inspect->marks.marks);
+    sh_replog_marks_free(&inspect->marks);
     free(inspect->breaks);
     free(inspect->heads);
     free(inspect->slot);
@@ -494,7 +494,7 @@ static enum shoal_err heads_read(struct sh_inspect *inspect)
         }
         if (sh_log_slot_is_half(inspect->slot))
             tell(inspect, SH_INSPECT_HEAD, i, offset, head.zone);
-        const struct sh_replog_dropped mark = {head.zone, head.incarnation, i, false};
+        const struct sh_replog_dropped mark = {head.zone, head.incarnation, i};
         if (head.kind == SH_SLOT_DROPPED && sh_replog_marks_add(&inspect->marks, &mark))
             return SHOAL_ENOMEM;
         inspect->heads[i] =

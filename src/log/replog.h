@@ -102,8 +102,8 @@ SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *con
                                               uint64_t now_ns, uint32_t seconds,
                                               struct sh_replog **log_out);
 
-/* Writes what is still in memory, and waits until the disk has it; the log tells its caller of nothing any more, so only a close may follow. ENOSPC, EIO: the disk
- * lacks some of it, which the close loses. */
+/* Writes what is still in memory, and waits until the disk has it, as steps would, which tell of what they have done. It does not wait for what only time
+ * brings, as room on a full disk. ENOSPC, EIO: the disk lacks some of it, which a close loses. */
 SHOAL_NODISCARD enum shoal_err sh_replog_flush(struct sh_replog *log);
 /* Waits for what is on its way to the disk, and loses writes that are still in memory: the caller syncs, or flushes, first. NULL is allowed. */
 void sh_replog_close(struct sh_replog *log);

@@ -44,8 +44,8 @@ static bool can_be_cleaned(const struct sh_replog_zone *zone, const struct sh_lo
     (void)unused;
     if (slot->kind == SH_SLOT_VERSIONS || slot->is_found)
         return slot->kind != SH_SLOT_VERSIONS;
-    bool is_slotted = slot->kind != SH_SLOT_ENTRIES ||
-                      slot->end - slot->ends_in_pieces <= sh_replog_zone_slotted(zone);
+    uint64_t behind = sh_replog_place(slot->end - (slot->end_piece > 0), slot->end_piece);
+    bool is_slotted = slot->kind != SH_SLOT_ENTRIES || behind <= sh_replog_zone_slotted(zone);
     return slot->end <= zone->durable && is_slotted;
 }
 

@@ -53,7 +53,6 @@ void sh_replog_drops_free(struct sh_replog *log)
         drop_free(drop);
     }
     log->drops = NULL;
-    free(log->marks.marks);
 }
 
 /* --- Marks that a start finds ---------------------------------------------------------------- */
@@ -73,11 +72,17 @@ enum shoal_err sh_replog_marks_add(struct sh_replog_marks *marks,
     return SHOAL_OK;
 }
 
+void sh_replog_marks_free(struct sh_replog_marks *marks)
+{
+    free(marks->marks);
+    free(marks->latest);
+    *marks = (struct sh_replog_marks){.count = 0};
+}
+
 bool sh_replog_marks_have(const struct sh_replog_marks *marks, uint64_t zone, uint32_t incarnation)
 {
     for (unsigned i = 0; i < marks->count; i++) {
-        if (!marks->marks[i].is_of_ring && marks->marks[i].zone == zone &&
-            incarnation <= marks->marks[i].incarnation)
+        if (marks->marks[i].zone == zone && incarnation <= marks->marks[i].incarnation)
             return true;
     }
     return false;

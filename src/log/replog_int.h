@@ -505,6 +505,7 @@ unsigned sh_replog_giving_step(struct sh_replog_giving *giving);
 /* That was found. ENOMEM. */
 enum shoal_err sh_replog_marks_add(struct sh_replog_marks *marks,
                                    const struct sh_replog_dropped *dropped);
+void sh_replog_marks_free(struct sh_replog_marks *marks);
 bool sh_replog_marks_have(const struct sh_replog_marks *marks, uint64_t zone, uint32_t incarnation);
 /* Whether a mark lies in that block of the primary log which is needed, as the zone's slots have not all been given away yet. */
 bool sh_replog_drop_needs(const struct sh_replog *log, uint64_t block);

@@ -16,16 +16,21 @@ struct sh_replog_lives {
     unsigned count, room;
 };
 
-/* Zones that were dropped, by what a file says. */
+/* What does not count, by what a file says. */
 struct sh_replog_marks {
     /* All that the file has of that zone up to that incarnation does not count. */
     struct sh_replog_dropped {
         uint64_t zone;
         uint32_t incarnation;
-        uint32_t slot;   /* whose head says so; SH_SLOT_NONE: the primary log does */
-        bool is_of_ring; /* only what the primary log has */
+        uint32_t slot; /* whose head says so; SH_SLOT_NONE: the primary log does */
     } * marks;
     unsigned count, room;
+    /* Each zone's highest incarnation in the primary log, by zone: what that has of former ones does not count. */
+    struct sh_replog_latest {
+        uint64_t zone;
+        uint32_t incarnation;
+    } * latest;
+    size_t latest_count, latest_room;
 };
 
 /* Places of writes that are there, of a life (sh_replog_place); in no order. */

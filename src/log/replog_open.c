@@ -224,8 +224,8 @@ static enum shoal_err marks_find(struct sh_replog *log)
         bool is_used;
         err = head_read(log, i, &head, &is_used);
         if (!err && is_used && head.kind == SH_SLOT_DROPPED)
-            err = sh_replog_marks_add(
-                &log->marks, &(struct sh_replog_dropped){head.zone, head.incarnation, i, false});
+            err = sh_replog_marks_add(&log->marks,
+                                      &(struct sh_replog_dropped){head.zone, head.incarnation, i});
     }
     return err;
 }
@@ -479,8 +479,10 @@ static enum shoal_err lap_mark(struct sh_replog *log)
 static enum shoal_err primary_again(struct sh_replog *log, const uint8_t *bytes)
 {
     uint32_t last = sh_replog_ring_last(&log->head, bytes);
-    log->waiting++;      /* this does */
-    log->lap = last + 2; /* the spans read now are of no lap that counts later */
+    log->waiting++; /* this does */
+    /* The spans read now are of no lap that counts later, and their ordinals above all others: the last process may have begun a lap that the
+     * disk does not have, and an era behind that. */
+    log->lap = last + 3;
     enum shoal_err err = last ? lap_said(log, bytes, last - 1) : SHOAL_OK;
     if (!err)
         err = lap_said(log, bytes, last);
@@ -515,7 +517,7 @@ static enum shoal_err contents_read(struct sh_replog *log)
     if (!err && size)
         err = primary_again(log, bytes);
     free(bytes);
-    log->marks.count = 0; /* it has been seen to */
+    sh_replog_marks_free(&log->marks); /* it has been seen to */
     return err;
 }
 
@@ -605,7 +607,6 @@ static void batches_free(struct sh_replog *log)
 
 enum shoal_err sh_replog_flush(struct sh_replog *log)
 {
-    log->config.handed = log->config.durable = NULL;
     for (unsigned i = 0; i < SH_REPLOG_BUCKETS; i++) {
         for (struct sh_replog_zone *zone = log->buckets[i]; zone; zone = zone->next) {
             if (zone->versions)

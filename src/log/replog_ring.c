@@ -1,4 +1,6 @@
 /* Reading the bytes of a primary log. */
+#include <stdlib.h>
+
 #include "log/replog_int.h"
 
 #define SECRET (~(uint64_t)UINT32_MAX) /* the half of a primary use that is drawn at random */
@@ -36,21 +38,41 @@ uint32_t sh_replog_ring_sound(const struct sh_log_file *file, const uint8_t *rin
     return sound;
 }
 
-/* A span that is no mark: what the primary log has of its zone's former incarnations does not count. */
-static enum shoal_err former_mark(struct sh_replog_marks *marks, const struct sh_span *span)
+static int by_zone(const void *a, const void *b)
 {
-    if (!span->incarnation)
-        return SHOAL_OK;
-    for (unsigned i = 0; i < marks->count; i++) {
-        struct sh_replog_dropped *mark = &marks->marks[i];
-        if (!mark->is_of_ring || mark->zone != span->zone)
-            continue;
-        if (mark->incarnation < span->incarnation - 1)
-            mark->incarnation = span->incarnation - 1;
-        return SHOAL_OK;
+    uint64_t one = ((const struct sh_replog_latest *)a)->zone;
+    uint64_t other = ((const struct sh_replog_latest *)b)->zone;
+    return (one > other) - (one < other);
+}
+
+static enum shoal_err latest_add(struct sh_replog_marks *marks, const struct sh_span *span)
+{
+    if (marks->latest_count == marks->latest_room) {
+        size_t room = marks->latest_room ? 2 * marks->latest_room : 64;
+        struct sh_replog_latest *grown = realloc(marks->latest, room * sizeof *grown);
+        if (!grown)
+            return SHOAL_ENOMEM;
+        marks->latest = grown;
+        marks->latest_room = room;
     }
-    return sh_replog_marks_add(
-        marks, &(struct sh_replog_dropped){span->zone, span->incarnation - 1, SH_SLOT_NONE, true});
+    marks->latest[marks->latest_count++] = (struct sh_replog_latest){span->zone, span->incarnation};
+    return SHOAL_OK;
+}
+
+/* Leaves one for each zone. */
+static void latest_settle(struct sh_replog_marks *marks)
+{
+    size_t count = 0;
+    if (marks->latest_count)
+        qsort(marks->latest, marks->latest_count, sizeof *marks->latest, by_zone);
+    for (size_t i = 0; i < marks->latest_count; i++) {
+        struct sh_replog_latest *last = count ? &marks->latest[count - 1] : NULL;
+        if (!last || last->zone != marks->latest[i].zone)
+            marks->latest[count++] = marks->latest[i];
+        else if (last->incarnation < marks->latest[i].incarnation)
+            last->incarnation = marks->latest[i].incarnation;
+    }
+    marks->latest_count = count;
 }
 
 enum shoal_err sh_replog_ring_marks(const struct sh_log_file *file, const uint8_t *ring,
@@ -62,19 +84,21 @@ enum shoal_err sh_replog_ring_marks(const struct sh_log_file *file, const uint8_
     uint32_t last = sh_replog_ring_last(file, ring);
     enum shoal_err err = SHOAL_OK;
     while (!err && sh_scan_next(&scan, &span, &entries)) {
-        const struct sh_replog_dropped mark = {span.zone, span.incarnation, SH_SLOT_NONE, false};
+        const struct sh_replog_dropped mark = {span.zone, span.incarnation, SH_SLOT_NONE};
         if (!span.zone || (uint32_t)span.use + 1 < last)
             continue;
-        err = span.life ? former_mark(marks, &span) : sh_replog_marks_add(marks, &mark);
+        err = span.life ? latest_add(marks, &span) : sh_replog_marks_add(marks, &mark);
     }
+    latest_settle(marks);
     return err;
 }
 
 bool sh_replog_ring_counts(const struct sh_replog_marks *marks, const struct sh_span *span)
 {
-    bool is_former = false;
-    for (unsigned i = 0; i < marks->count; i++)
-        is_former |=
-            marks->marks[i].zone == span->zone && span->incarnation <= marks->marks[i].incarnation;
-    return span->zone && span->life && !is_former;
+    const struct sh_replog_latest key = {.zone = span->zone};
+    const struct sh_replog_latest *latest =
+        marks->latest_count ? bsearch(&key, marks->latest, marks->latest_count, sizeof key, by_zone)
+                            : NULL;
+    return span->zone && span->life && (!latest || span->incarnation >= latest->incarnation) &&
+           !sh_replog_marks_have(marks, span->zone, span->incarnation);
 }

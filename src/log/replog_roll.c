@@ -31,19 +31,13 @@
 
 /* --- Telling ----------------------------------------------------------------------------------- */
 
-/* The place before which all is durable in slots. At the start: by what the primary log says. */
-static uint64_t slotted_place(const struct sh_replog_zone *zone)
+uint64_t sh_replog_zone_slotted(const struct sh_replog_zone *zone)
 {
     const struct sh_replog_batch *batch = zone->oldest ? zone->oldest : zone->filling;
     if (!zone->versions)
         return zone->said_found.slotted;
     return batch ? sh_replog_place(batch->first, batch->first_piece)
                  : sh_replog_place(zone->next_sequence, zone->chain_pieces ? zone->chain_next : 0);
-}
-
-uint64_t sh_replog_zone_slotted(const struct sh_replog_zone *zone)
-{
-    return slotted_place(zone) >> 16;
 }
 
 static uint32_t within_32(uint64_t number)
@@ -67,7 +61,7 @@ static uint64_t counted_of(const struct sh_replog_zone *zone)
 /* A zone that was not loaded yet goes on to tell what the primary log has told. */
 static void tell(const struct sh_replog_zone *zone, struct sh_span *span, uint32_t ordinal)
 {
-    uint64_t place = slotted_place(zone), slotted = place >> 16;
+    uint64_t place = sh_replog_zone_slotted(zone), slotted = place >> 16;
     const struct sh_replog_said *found = &zone->said_found;
     bool is_added = zone->versions;
     uint32_t unsettled =

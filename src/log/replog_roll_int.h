@@ -4,7 +4,7 @@
 
 #include "log/replog_int.h"
 
-/* Before that number all is durable in slots. */
+/* The place before which all is durable in slots. At the start: by what the primary log says. */
 uint64_t sh_replog_zone_slotted(const struct sh_replog_zone *zone);
 /* Has a span of the primary log tell of the zone's spans; its `whole` is set. */
 void sh_replog_ring_tell(const struct sh_replog_zone *zone, struct sh_span *span);

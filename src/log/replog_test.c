@@ -206,7 +206,7 @@ static void test_laps(void **state)
     append(LAPPING, 0, 9, 64);
     for (unsigned i = LAPPING; sh_replog_durable(rig.zones[i].zone) == 0;)
         rig_step(&rig, 20 * RIG_MS);
-    assert_int_equal(rig_assert_all(&rig, LAPPING + 1)->last_lap, lap + 2);
+    assert_int_equal(rig_assert_all(&rig, LAPPING + 1)->last_lap, lap + 3);
 }
 
 /* A zone that is on the disk is loaded, and written to in another epoch. */

@@ -202,10 +202,21 @@ enum shoal_err sh_logs_create(const struct sh_logs_config *config, struct sh_bac
     return err;
 }
 
+/* What other nodes' zones have only in memory goes to the disk, as long as there are those whom the log tells. */
+static void flush(struct sh_logs *logs)
+{
+    enum shoal_err err = sh_replog_flush(logs->log);
+    if (err)
+        SH_WARN("node", "replicas lack what was written last, and get it from their owners",
+                SH_ERR(err));
+}
+
 void sh_logs_leave(struct sh_logs *logs)
 {
     if (!logs)
         return;
+    if (logs->log && logs->keeper)
+        flush(logs);
     sh_zones_destroy(logs->zones);
     logs->zones = NULL;
     if (!logs->is_self && logs->backup)
@@ -478,12 +489,6 @@ void sh_logs_close(struct sh_logs *logs)
     if (!logs)
         return;
     sh_logs_dump_end(&logs->dump);
-    /* Other nodes' zones go on from what the disk has. */
-    enum shoal_err err =
-        logs->log && !sh_logs_is_self(logs) ? sh_replog_flush(logs->log) : SHOAL_OK;
-    if (err)
-        SH_WARN("node", "replicas lack what was written last, and get it from their owners",
-                SH_ERR(err));
     sh_replog_close(logs->log);
     free(logs->completed);
     sh_view_destroy(&logs->view);

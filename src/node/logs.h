@@ -49,7 +49,8 @@ enum sh_level sh_logs_level(const struct sh_options *options);
 SHOAL_NODISCARD enum shoal_err sh_logs_create(const struct sh_logs_config *config,
                                               struct sh_backup **backup_out,
                                               struct sh_logs **logs_out, char *detail);
-/* Takes no more part in the cluster: before msg and the directory are destroyed. NULL is allowed. */
+/* Takes no more part in the cluster, once what other nodes' zones have is on the disk: before msg, the backup and the directory are destroyed, and when
+ * the crew has stopped. NULL is allowed. */
 void sh_logs_leave(struct sh_logs *logs);
 /* Changes that are not synced may be lost: sh_logs_sync_begin. After the backup is destroyed, before the disk is. NULL is allowed. */
 void sh_logs_close(struct sh_logs *logs);
