@@ -31,7 +31,8 @@ struct sh_large {
         struct sh_own_zone *zone; /* where a change is recorded */
         struct sh_own_zone *from; /* it moves from that one to it; NULL: it is there already */
         uint64_t number;          /* of the zone, when it was found: sh_zone_is */
-        bool has_gate;            /* its move is to wait, see struct sh_zone_gate */
+        uint64_t
+            gate; /* its move is to wait for that one of `zone` (struct sh_zone_gate); 0: for none */
     } place;
     uint32_t size, told;
     bool is_new;
@@ -105,11 +106,12 @@ struct sh_own_zone {
      * are of, so no backup gets that, nor what comes behind it, before they are durable. Chunks of one zone share a gate until the first of them has moved. Guarded
      * by the zones' lock. */
     struct sh_zone_gate {
+        uint64_t number;          /* of the last one; one for each */
         struct sh_own_zone *from; /* NULL: there is no gate */
         uint64_t end;             /* the number there before which all is to be durable */
         bool is_set;              /* a move was recorded; else they are under way */
         bool is_wanted;     /* since it is there, a chunk of another zone was refused for it */
-        unsigned under_way; /* moves that were promised this gate, or an earlier one */
+        unsigned under_way; /* moves that were promised this gate */
     } gate;
     /* Before which all writes are acknowledged. [SH_LEVEL_ASYNC]: not in use. */
     _Atomic uint64_t acked[SH_LEVELS];

@@ -410,38 +410,47 @@ static bool is_settled(const struct sh_own_zone *from, uint64_t end)
 
 /* A gate waits only for entries that were recorded before it: so no two zones wait for each other. Until it is set, whichever move is recorded first sets it for
  * all that share it: those are behind it then. */
-static enum shoal_err gate_begin(struct sh_own_zone *from, struct sh_own_zone *to, bool *has_out)
+static enum shoal_err gate_begin(struct sh_own_zone *from, struct sh_own_zone *to,
+                                 uint64_t *number_out)
 {
     struct sh_own_zones *zones = &from->backup->zones;
     struct sh_zone_gate *gate = &to->gate;
     sh_lock_assert_held(&zones->lock);
     uint64_t end = atomic_load(&from->told_end);
-    *has_out = false;
+    *number_out = 0;
     if (sh_backup_is_clustered(from->backup) || is_settled(from, end))
         return SHOAL_OK;
     if (gate->from && (gate->is_set || gate->from != from)) {
         gate->is_wanted = true;
         return SHOAL_EAGAIN;
     }
+    gate->number += !gate->from;
     gate->from = from;
     gate->end = gate->end > end ? gate->end : end;
     gate->under_way++;
-    *has_out = true;
+    *number_out = gate->number;
     return SHOAL_OK;
 }
 
-/* There is none any more, but for moves that are under way still: these are behind where it was, or are cancelled. */
 static void gate_end(struct sh_zone_gate *gate)
 {
-    *gate = (struct sh_zone_gate){.under_way = gate->under_way};
+    *gate = (struct sh_zone_gate){.number = gate->number};
+}
+
+/* Whether the move waits for a gate. One that has been opened since was opened for all moves that it was promised. */
+static bool has_gate(const struct sh_zone_place *place)
+{
+    const struct sh_zone_gate *gate = &place->zone->gate;
+    bool has_one = place->gate && gate->from && gate->number == place->gate;
+    SH_ASSERT(!has_one || gate->under_way);
+    return has_one;
 }
 
 /* A move that has a gate is recorded next. */
 static void gate_pass(struct sh_own_zone *zone)
 {
-    SH_ASSERT(zone->gate.under_way);
     zone->gate.under_way--;
-    if (!zone->gate.from || zone->gate.is_set)
+    if (zone->gate.is_set)
         return; /* another move has set it */
     zone->gate.is_set = true;
     sh_backlog_gate_set(&zone->backlog);
@@ -452,7 +461,6 @@ static void gate_pass(struct sh_own_zone *zone)
 static bool gate_leave(struct sh_own_zone *zone)
 {
     struct sh_zone_gate *gate = &zone->gate;
-    SH_ASSERT(gate->under_way);
     gate->under_way--;
     if (gate->is_set || gate->under_way)
         return false;
@@ -501,7 +509,7 @@ static enum shoal_err move_begin(struct sh_backup *backup, uint64_t chunk, uint6
 {
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *to;
-    bool has_gate = false;
+    uint64_t gate = 0;
     sh_lock_take(&zones->lock);
     enum shoal_err err = SHOAL_EAGAIN;
     /* Of one that is closed nothing moves away any more: it is about to be forgotten. */
@@ -512,13 +520,13 @@ static enum shoal_err move_begin(struct sh_backup *backup, uint64_t chunk, uint6
     if (!err && to != place->zone)
         err = sh_leftovers_grow(zones);
     if (!err && to != place->zone && !is_durable)
-        err = gate_begin(place->zone, to, &has_gate);
+        err = gate_begin(place->zone, to, &gate);
     if (!err && to != place->zone) {
         to->claims_promised++;
         place->zone->moves_away++;
         zones->leftovers_promised++;
         *place = (struct sh_zone_place){
-            .zone = to, .from = place->zone, .number = to->number, .has_gate = has_gate};
+            .zone = to, .from = place->zone, .number = to->number, .gate = gate};
     }
     sh_lock_release(&zones->lock);
     return err;
@@ -574,7 +582,7 @@ void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *
     place->zone->claims_promised--;
     place->from->moves_away--;
     backup->zones.leftovers_promised--;
-    if (place->has_gate)
+    if (has_gate(place))
         gives = gate_leave(place->zone);
     sh_lock_release(&backup->zones.lock);
     if (!gives)
@@ -593,7 +601,7 @@ static struct sh_backlog_entry moved(struct sh_backup *backup, uint64_t chunk,
     place->zone->claims_promised--;
     place->from->moves_away--;
     zones->leftovers_promised--;
-    if (place->has_gate)
+    if (has_gate(place))
         gate_pass(place->zone);
     enum shoal_err err = map_set(place->zone, &claim);
     SH_ASSERT(!err); /* the place was given only where there was much room */

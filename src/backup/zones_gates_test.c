@@ -43,11 +43,38 @@ static void test_moves_share_a_gate(void **state)
     assert_int_equal(sh_zones_place(backup, id_of(4), 100, 200000, &first), SHOAL_OK);
     add_numbered((shoal_cid){id_of(3)}, 8);
     assert_int_equal(sh_zones_place(backup, id_of(5), 100, 200000, &second), SHOAL_OK);
-    assert_true(first.has_gate && second.has_gate && zones[0]->told_end > next);
+    assert_true(first.gate && second.gate && zones[0]->told_end > next);
     sh_zones_move_cancel(backup, &second, NULL);
     assert_ptr_equal(zones[1]->gate.from, zones[0]);
     assert_int_equal(zones[1]->gate.end, zones[0]->told_end);
     sh_zones_move_cancel(backup, &first, NULL);
+    assert_null(zones[1]->gate.from);
+}
+
+/* A gate that was opened is none of a later one's moves: of two zones none keeps the other's back, nor the gate of a zone from which nothing moves. */
+static void test_gate_that_was_opened(void **state)
+{
+    (void)state;
+    shoal_cid grows = fill_and_tell(0, 1), other = fill_and_tell(2, 7);
+    struct sh_zone_place first, foreign;
+    backup->zones.open = zones[1];
+    assert_int_equal(sh_zones_place(backup, id_of(3), 100, 200000, &first), SHOAL_OK);
+    assert_true(first.gate);
+    assert_int_equal(resize(grows, 200000), SHOAL_OK);
+    assert_true(zones[1]->gate.is_set);
+    sh_zone_acked(zones[0], SH_LEVEL_DURABLE, zones[1]->gate.end);
+    assert_true(sh_zone_gate_look(zones[1]));
+    assert_int_equal(sh_zones_place(backup, other.v, 100, 200000, &foreign), SHOAL_OK);
+    assert_ptr_equal(zones[1]->gate.from, zones[2]);
+    sh_zones_move_cancel(backup, &foreign, NULL);
+    assert_null(zones[1]->gate.from);
+    assert_int_equal(zones[2]->moves_away, 0);
+    /* The first one's move is cancelled while there is another gate: that stays. */
+    assert_int_equal(sh_zones_place(backup, other.v, 100, 200000, &foreign), SHOAL_OK);
+    sh_zones_move_cancel(backup, &first, NULL);
+    assert_ptr_equal(zones[1]->gate.from, zones[2]);
+    assert_int_equal(zones[1]->gate.under_way, 1);
+    sh_zones_move_cancel(backup, &foreign, NULL);
     assert_null(zones[1]->gate.from);
 }
 
@@ -70,7 +97,7 @@ static void test_gate_that_goes_is_told(void **state)
     sh_write_begin(&mover, SH_LEVEL_ASYNC);
     mover.room_seen = atomic_load(&backup->rooms);
     assert_int_equal(sh_zones_place(backup, grows.v, 100, 200000, &place), SHOAL_OK);
-    assert_true(place.has_gate);
+    assert_true(place.gate);
     sh_write_begin(&refused, SH_LEVEL_ASYNC);
     const struct sh_store_rewrite rewrite = {.kind = SH_STORE_RESIZE, .cid = other, .size = 200000};
     assert_int_equal(sh_backup_rewrite(backup, &refused, &rewrite), SHOAL_EAGAIN);
@@ -102,6 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_moves_share_a_gate, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_gate_that_was_opened, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gate_that_goes_is_told, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,10 +124,10 @@ static void test_moves_without_a_gate(void **state)
     read_all(0);
     struct sh_zone_place place;
     assert_int_equal(sh_zones_place(backup, grows.v, 100, 200000, &place), SHOAL_OK);
-    assert_true(place.has_gate);
+    assert_true(place.gate);
     sh_zones_move_cancel(backup, &place, NULL);
     assert_int_equal(sh_zones_place(backup, other.v, 100, 200000, &place), SHOAL_OK);
-    assert_true(place.has_gate);
+    assert_true(place.gate);
     sh_zones_move_cancel(backup, &place, NULL);
     assert_int_equal(resize(grows, 200000), SHOAL_OK);
     assert_end(1);

@@ -37,15 +37,16 @@ static bool tells_versions(const struct sh_replog_zone *zone, const struct sh_lo
 }
 
 /* All that it has is durable without a gap, so that no later life takes its numbers again; and in slots without a gap, so that a span can tell so
- * before it is given away (replog_roll.c). */
+ * before it is given away (replog_roll.c). Where its last write has pieces elsewhere, those before them are in slots: what only the primary log has is
+ * durable only while no batch is on its way (sh_replog_zone_settle). */
 static bool can_be_cleaned(const struct sh_replog_zone *zone, const struct sh_log_slot *slot,
                            bool unused)
 {
     (void)unused;
     if (slot->kind == SH_SLOT_VERSIONS || slot->is_found)
         return slot->kind != SH_SLOT_VERSIONS;
-    uint64_t behind = sh_replog_place(slot->end - (slot->end_piece > 0), slot->end_piece);
-    bool is_slotted = slot->kind != SH_SLOT_ENTRIES || behind <= sh_replog_zone_slotted(zone);
+    bool is_slotted = slot->kind != SH_SLOT_ENTRIES ||
+                      slot->end - slot->ends_in_pieces <= sh_replog_zone_slotted(zone) >> 16;
     return slot->end <= zone->durable && is_slotted;
 }
 

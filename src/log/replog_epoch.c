@@ -88,7 +88,7 @@ static void abandoned_end(struct sh_replog_zone *zone)
         if (slots[i].end <= zone->next_sequence)
             continue;
         slots[i].end = zone->next_sequence;
-        slots[i].end_piece = 0;
+        slots[i].ends_in_pieces = false;
     }
     zone->fruitless = 0;
 }

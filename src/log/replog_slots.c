@@ -85,7 +85,7 @@ static enum shoal_err place(struct sh_replog_batch *batch)
         (batch->zone->chain_pieces || batch->zone->is_abandoning); /* the next number's */
     uint64_t end = batch->first + batch->sequences + is_in_pieces;
     if (slot->end <= end) {
-        slot->end_piece = batch->zone->chain_pieces && is_in_pieces ? batch->zone->chain_next : 0;
+        slot->ends_in_pieces = is_in_pieces;
         slot->end = end;
     }
     slot->is_found |= !batch->zone->versions; /* from the primary log, at the start */

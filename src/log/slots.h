@@ -35,10 +35,9 @@ struct sh_log_slot {
     /* It has entries from an earlier process, all of which this one has read, up to `filled`: what can't be read any more has been damaged since. */
     uint32_t is_whole : 1;
     uint32_t mean_age : 24;
-    uint16_t pending; /* batches that are not durable there yet */
-    uint16_t
-        end_piece; /* of the last write that `end` counts it has none of the pieces from that one on; 0: it may have all */
-    uint8_t kind;  /* enum sh_log_slot_kind; 0: it is free, or bare */
+    uint16_t pending : 15;       /* batches that are not durable there yet */
+    uint16_t ends_in_pieces : 1; /* `end` counts a write of which the last piece lies elsewhere */
+    uint8_t kind;                /* enum sh_log_slot_kind; 0: it is free, or bare */
     uint8_t eons : 2; /* of what it has, a bit each; and of lives that are only named there */
     uint8_t lives_eons : 2;
     bool is_found : 1;  /* it has entries from an earlier process */
