@@ -266,7 +266,7 @@ static long damage(uint8_t head[64])
     size_t place = 0;
     for (;; at += DAMAGE_SLOT) {
         assert_true(damage_read(file, at, slot, sizeof slot));
-        if (slot[34] == SH_SLOT_ENTRIES)
+        if (slot[34] == SH_SLOT_ENTRIES || slot[34] == SH_SLOT_SURVIVORS)
             place = damage_place(slot);
         if (place)
             break;

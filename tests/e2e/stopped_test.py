@@ -33,7 +33,10 @@ def waiting(node, client):
     """Bytes of a client that a node has not read."""
     inodes = set()
     for link in pathlib.Path(f"/proc/{client.process.pid}/fd").iterdir():
-        found = re.match(r"socket:\[(\d+)\]", os.readlink(link))
+        try:
+            found = re.match(r"socket:\[(\d+)\]", os.readlink(link))
+        except FileNotFoundError:  # closed since it was listed
+            continue
         if found:
             inodes.add(found.group(1))
     rows = list(sockets())
