@@ -21,6 +21,8 @@ const struct sh_bench_entry sh_benches[] = {
      sh_bench_metadata_cases, sh_bench_metadata_baselines, sh_bench_metadata},
     {"log", "a backup's log: updates appended until they are durable", sh_bench_log_cases,
      sh_bench_log_baselines, sh_bench_log},
+    {"recovery", "bringing back what logs have", sh_bench_recovery_cases,
+     sh_bench_recovery_baselines, sh_bench_recovery},
     {"steps", "the longest steps of nodes under the largest requests", sh_bench_steps_cases,
      sh_bench_steps_baselines, sh_bench_steps},
     {.name = NULL},

@@ -20,6 +20,7 @@ SH_BENCH_DECLARE(graph);
 SH_BENCH_DECLARE(failover);
 SH_BENCH_DECLARE(metadata);
 SH_BENCH_DECLARE(log);
+SH_BENCH_DECLARE(recovery);
 SH_BENCH_DECLARE(steps);
 
 #endif

@@ -11,5 +11,9 @@
 SHOAL_NODISCARD enum shoal_err sh_disk_base_run(void *arg, const struct sh_bench_flags *flags,
                                                 enum sh_placement placement,
                                                 struct sh_bench_result *result_out);
+/* The same, but what is measured is the reading of so many bytes, which it has written before. */
+SHOAL_NODISCARD enum shoal_err sh_disk_base_read_run(void *arg, const struct sh_bench_flags *flags,
+                                                     enum sh_placement placement,
+                                                     struct sh_bench_result *result_out);
 
 #endif

@@ -18,7 +18,6 @@
 
 #define FILE_NAME "log"
 #define PATH_BYTES 512
-#define OWNER 64
 #define SYNC_EVERY_MAX 4096 /* --sync-every */
 #define STEP_EVERY 64
 #define LINGER_NS UINT64_C(100000000)
@@ -124,7 +123,7 @@ static enum shoal_err append(struct run *run, const struct sh_log_target *target
                              struct sh_bytes payload)
 {
     const struct sh_replog_write write = {.local_id = sh_log_key(run->plan, target) + 1,
-                                          .creator = OWNER,
+                                          .creator = SH_LOG_OWNER,
                                           .pieces = 1,
                                           .payload = payload};
     struct sh_replog_zone *zone = run->zones[target->zone];
@@ -307,16 +306,16 @@ static size_t versions_max(const struct sh_log_plan *plan)
     return slots;
 }
 
-static enum shoal_err log_open(struct run *run)
+struct sh_replog_config sh_log_plan_config(const struct sh_log_plan *plan, struct sh_disk *disk)
 {
-    const struct sh_log_plan *plan = run->plan;
     uint32_t segment = plan->segment_bytes;
-    const struct sh_replog_config config = {
-        .disk = run->disk,
+    SH_ASSERT(slots_of(plan) <= UINT32_MAX); /* they would not fit on the disk */
+    return (struct sh_replog_config){
+        .disk = disk,
         .name = FILE_NAME,
         .random = sh_real_random(),
         .cluster = 1,
-        .node = OWNER + 1,
+        .node = SH_LOG_OWNER + 1,
         .slot_bytes = segment,
         .slots = (uint32_t)slots_of(plan),
         .primary_blocks = (uint32_t)(primary_bytes(plan) / BLOCK_BYTES),
@@ -325,7 +324,12 @@ static enum shoal_err log_open(struct run *run)
         .linger_ns = LINGER_NS,
         .versions_max = versions_max(plan),
         .selection = plan->selection};
-    SH_ASSERT(slots_of(plan) <= UINT32_MAX); /* they would not fit on the disk */
+}
+
+static enum shoal_err log_open(struct run *run)
+{
+    const struct sh_log_plan *plan = run->plan;
+    const struct sh_replog_config config = sh_log_plan_config(plan, run->disk);
     run->start_ns = run->now_ns = sh_bench_now_ns();
     enum shoal_err err = sh_replog_open(&config, run->now_ns, 1, &run->log);
     if (err == SHOAL_EINVAL)
@@ -340,11 +344,11 @@ static enum shoal_err zones_add(struct run *run)
     enum shoal_err err = SHOAL_OK;
     for (unsigned i = 0; i < plan->zones && !err; i++) {
         const struct sh_log_target first = {.zone = i};
-        const struct sh_replog_zone_config config = {.id = (uint64_t)OWNER << 48 | (i + 1),
-                                                     .owner = OWNER,
+        const struct sh_replog_zone_config config = {.id = (uint64_t)SH_LOG_OWNER << 48 | (i + 1),
+                                                     .owner = SH_LOG_OWNER,
                                                      .incarnation = 1,
                                                      .bytes_max = plan->log_bytes,
-                                                     .range_first = (uint64_t)OWNER << 48 |
+                                                     .range_first = (uint64_t)SH_LOG_OWNER << 48 |
                                                                     (sh_log_key(plan, &first) + 1),
                                                      .range_count = plan->chunks,
                                                      .rest_max = REST_MAX};
@@ -413,21 +417,35 @@ static void file_remove(const struct sh_log_plan *plan)
     (void)unlink(path); /* the folder goes anyway */
 }
 
+/* In the plan's folder, on the disk that it wants. */
+static enum shoal_err run_there(struct run *run, struct sh_bench_result *result_out)
+{
+    run->zones = calloc(run->plan->zones, sizeof *run->zones);
+    if (!run->zones)
+        return SHOAL_ENOMEM;
+    enum shoal_err err = disk_make(run->plan, &run->disk);
+    if (!err) {
+        err = run_in(run, result_out);
+        run->disk->ops->destroy(run->disk);
+    }
+    free(run->zones);
+    return err;
+}
+
 enum shoal_err sh_log_run(void *arg, const struct sh_bench_flags *flags,
                           enum sh_placement placement, struct sh_bench_result *result_out)
 {
     struct run run = {.plan = arg};
     (void)flags;
     sh_bench_pin(placement, 0);
-    run.zones = calloc(run.plan->zones, sizeof *run.zones);
-    if (!run.zones)
-        return SHOAL_ENOMEM;
-    enum shoal_err err = disk_make(run.plan, &run.disk);
-    if (!err) {
-        err = run_in(&run, result_out);
-        run.disk->ops->destroy(run.disk);
-    }
+    enum shoal_err err = run_there(&run, result_out);
     file_remove(run.plan);
-    free(run.zones);
     return err;
+}
+
+enum shoal_err sh_log_make(struct sh_log_plan *plan)
+{
+    struct run run = {.plan = plan};
+    struct sh_bench_result unseen = {.seconds = 0};
+    return run_there(&run, &unseen);
 }

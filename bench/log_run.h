@@ -28,6 +28,12 @@ SHOAL_NODISCARD enum shoal_err sh_log_run(void *arg, const struct sh_bench_flags
                                           enum sh_placement placement,
                                           struct sh_bench_result *result_out);
 
+/* Makes a log in the plan's folder as a run does, loads it, unless a load is all that the plan says updates it, and leaves its file, all of it durable. Errors as above. */
+SHOAL_NODISCARD enum shoal_err sh_log_make(struct sh_log_plan *plan);
+/* How the plan's log is opened on that disk. */
+struct sh_replog_config sh_log_plan_config(const struct sh_log_plan *plan, struct sh_disk *disk);
+#define SH_LOG_OWNER 64 /* of its zones, which have the numbers from 1 on, as their chunks do */
+
 /* Bytes that are written for one by a cleaner that takes slots by that selection, of whose bytes `live` are current, where writes
  * are uniform (docs/log.md, "Which slots"). 0: live is not between 0 and 1. */
 double sh_log_theory(enum sh_replog_selection selection, double live);

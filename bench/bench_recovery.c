@@ -1,0 +1,218 @@
+/* Bringing back what a log has (src/recover): a log of zones of chunks of --size bytes (64) is made, unmeasured, with a load and
+ * twice as many updates of rows of --batch chunks (10), so that it is as full of outdated entries as a log gets; then it is opened,
+ * and all of its chunks go into an empty store.
+ *
+ *   zone        one zone (--zones) of --zone-bytes (256 MiB), around the page cache
+ *
+ * An operation is a chunk that is back. --vs disk reads as many bytes of the log's file as its slots in use have, in reads of 8 MiB with O_DIRECT, four
+ * of them in flight.
+ *
+ * Prediction: docs/recovery.md, "Reading a replica". */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/benches.h"
+#include "bench/cluster.h"
+#include "bench/disk_base.h"
+#include "bench/log_run.h"
+#include "recover/home.h"
+
+#define SIZE 64
+#define ZONE_BYTES (UINT64_C(256) << 20)
+#define SEGMENT_BYTES (UINT64_C(8) << 20)
+#define BUFFER_BYTES (UINT64_C(64) << 20)
+#define FILL 50
+#define BATCH 10
+#define WINDOW_BYTES (UINT64_C(16) << 20)
+#define STORE_EACH 80 /* bytes of a chunk of 64, and something */
+/* Bar: times what the disk takes. */
+#define DISK_MAX 1.3
+
+const char *const sh_bench_recovery_cases[] = {"zone", NULL};
+const char *const sh_bench_recovery_baselines[] = {"disk", NULL};
+
+struct recovery_bench {
+    struct sh_bench *bench;
+    struct sh_log_plan plan;
+    char folder[256];
+    char extra[256];
+};
+
+/* --- A run ------------------------------------------------------------------------------------- */
+
+static void wake(void *arg)
+{
+    (void)arg;
+}
+
+static enum shoal_err parts_make(const struct sh_log_plan *plan, struct sh_store **store_out,
+                                 struct sh_backup **backup_out)
+{
+    uint64_t chunks = sh_log_plan_count(plan);
+    const struct sh_store_config stored = {.bytes_max =
+                                               (64 << 20) + chunks * (plan->size + STORE_EACH),
+                                           .chunk_bytes_max = plan->segment_bytes,
+                                           .nid = {SH_LOG_OWNER}};
+    enum shoal_err err = sh_store_create(&stored, store_out);
+    if (err)
+        return err;
+    const struct sh_backup_config backed = {.store = *store_out,
+                                            .nid = {SH_LOG_OWNER},
+                                            .zone_bytes = plan->zone_bytes,
+                                            .window_bytes = WINDOW_BYTES,
+                                            .wake = wake};
+    return sh_backup_create(&backed, backup_out);
+}
+
+static uint64_t slots_bytes(const struct sh_replog *log)
+{
+    struct sh_replog_status status;
+    sh_replog_status_get(log, &status);
+    return (uint64_t)(status.slots - status.slots_free) * sh_replog_look(log).slot_bytes;
+}
+
+static enum shoal_err measure(struct sh_log_plan *plan, struct sh_disk *disk,
+                              struct sh_bench_result *result_out)
+{
+    struct sh_replog_config config = sh_log_plan_config(plan, disk);
+    config.slots *= 2; /* what is back is written to, by other reckoning of what a zone may take */
+    struct sh_recovered found = {0};
+    struct sh_recover_home home = {.disk = disk, .nid = {SH_LOG_OWNER}, .clock = sh_real_clock()};
+    uint64_t begin_ns = sh_bench_now_ns(), cpu_ns = sh_bench_cpu_ns();
+    enum shoal_err err = sh_replog_open(&config, begin_ns, 1, &home.log);
+    if (!err) {
+        plan->run_bytes = slots_bytes(home.log);
+        err = parts_make(plan, &home.store, &home.backup);
+    }
+    if (!err)
+        err = sh_recover_home_run(&home, &found);
+    result_out->seconds = (double)(sh_bench_now_ns() - begin_ns) / 1e9;
+    result_out->cpu_ns = sh_bench_cpu_ns() - cpu_ns;
+    result_out->ops = plan->run_ops = found.chunks;
+    result_out->bytes = plan->run_bytes;
+    result_out->digest = plan->run_bytes;
+    if (!err && found.chunks != sh_log_plan_count(plan))
+        err = SHOAL_ECORRUPT;
+    sh_backup_destroy(home.backup);
+    sh_replog_close(home.log);
+    sh_store_destroy(home.store);
+    return err;
+}
+
+static enum shoal_err run(void *arg, const struct sh_bench_flags *flags,
+                          enum sh_placement placement, struct sh_bench_result *result_out)
+{
+    struct sh_log_plan *plan = arg;
+    struct sh_disk *disk;
+    (void)flags;
+    sh_bench_pin(placement, 0);
+    enum shoal_err err = sh_real_disk_create(plan->folder, plan->is_direct, &disk);
+    if (err)
+        return err;
+    err = measure(plan, disk, result_out);
+    disk->ops->destroy(disk);
+    return err;
+}
+
+/* --- What the flags ask for -------------------------------------------------------------------- */
+
+static uint64_t or_default(uint64_t given, uint64_t otherwise)
+{
+    return given ? given : otherwise;
+}
+
+static void plan_make(const struct sh_bench_flags *flags, struct sh_log_plan *plan)
+{
+    plan->what = SH_LOG_RANDOM;
+    plan->size = (uint32_t)or_default(flags->size, SIZE);
+    plan->zones = flags->zones ? flags->zones : 1;
+    plan->segment_bytes = (uint32_t)or_default(flags->segment_bytes, SEGMENT_BYTES);
+    plan->buffer_bytes = or_default(flags->buffer_bytes, BUFFER_BYTES);
+    uint64_t each = plan->size + SH_LOG_ENTRY_BYTES;
+    plan->chunks = flags->count ? flags->count / plan->zones
+                                : or_default(flags->zone_bytes, ZONE_BYTES) / each;
+    plan->zone_bytes = plan->chunks * each;
+    plan->log_bytes = plan->zone_bytes * 100 / FILL;
+    plan->slots_each = sh_replog_slots_for(plan->segment_bytes, plan->log_bytes);
+    plan->selection = SH_REPLOG_COST_BENEFIT;
+    plan->is_direct = !flags->access || strcmp(flags->access, "cached") != 0;
+    plan->has_primary = true;
+    plan->batch = flags->batch ? flags->batch : BATCH;
+    plan->seed = flags->seed;
+}
+
+static enum shoal_err plan_check(struct sh_bench *bench, const struct sh_log_plan *plan)
+{
+    const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
+    if (flags->count && flags->zone_bytes)
+        return sh_bench_refuse(bench,
+                               "--count and --zone-bytes both say how many chunks there are: "
+                               "give one of them");
+    if (plan->size > plan->segment_bytes / 4)
+        return sh_bench_refuse(bench, "--size is at most a quarter of --segment-bytes");
+    if (!plan->chunks || sh_log_plan_count(plan) < 2)
+        return sh_bench_refuse(bench, "there is not a chunk for each zone, or two in all: give "
+                                      "fewer --zones, or more --count or --zone-bytes");
+    return SHOAL_OK;
+}
+
+static uint8_t *source_make(const struct sh_log_plan *plan)
+{
+    size_t size = (SH_LOG_SOURCE_BYTES + plan->size + 7) / 8 * 8;
+    uint8_t *bytes = malloc(size);
+    struct sh_keys keys = {.state = plan->seed};
+    for (size_t i = 0; bytes && i < size; i += 8)
+        sh_store64(bytes + i, sh_keys_random(&keys));
+    return bytes;
+}
+
+static enum shoal_err zone_measure(struct recovery_bench *recovery)
+{
+    struct sh_log_plan *plan = &recovery->plan;
+    const char *vs = sh_bench_flags_get(recovery->bench)->vs;
+    const struct sh_bench_system systems[] = {{"shoal", run, plan},
+                                              {vs, sh_disk_base_read_run, plan}};
+    struct sh_bench_medians medians[2];
+    snprintf(recovery->extra, sizeof recovery->extra,
+             "size=%u zones=%u count=%" PRIu64 " segment_bytes=%u batch=%u access=%s", plan->size,
+             plan->zones, sh_log_plan_count(plan), plan->segment_bytes, plan->batch,
+             plan->is_direct ? "direct" : "cached");
+    enum shoal_err err = sh_log_make(plan);
+    if (!err)
+        err = sh_bench_measure_all(recovery->bench, "zone", SH_PLACE_FREE, recovery->extra, systems,
+                                   vs ? 2 : 1, vs, medians);
+    if (err || !vs || medians[0].mb_per_s <= 0)
+        return err;
+    const struct sh_bench_bar bar = {.case_name = "zone",
+                                     .placement = SH_PLACE_FREE,
+                                     .extra = recovery->extra,
+                                     .what = "times what the disk takes to read it",
+                                     .figure = medians[1].mb_per_s / medians[0].mb_per_s,
+                                     .limit = DISK_MAX};
+    sh_bench_bar_print(recovery->bench, &bar);
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_bench_recovery(struct sh_bench *bench)
+{
+    static struct recovery_bench recovery;
+    const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
+    recovery = (struct recovery_bench){.bench = bench};
+    plan_make(flags, &recovery.plan);
+    enum shoal_err err = plan_check(bench, &recovery.plan);
+    if (!err)
+        err = sh_bench_folder_make_in(flags->folder, "recovery", recovery.folder,
+                                      sizeof recovery.folder);
+    if (err)
+        return err;
+    recovery.plan.folder = recovery.folder;
+    uint8_t *source = source_make(&recovery.plan);
+    recovery.plan.source = source;
+    err = source ? SHOAL_OK : SHOAL_ENOMEM;
+    if (!err && sh_bench_case_wanted(bench, "zone"))
+        err = zone_measure(&recovery);
+    free(source);
+    sh_bench_folder_remove(recovery.folder);
+    return err;
+}
