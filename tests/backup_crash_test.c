@@ -72,6 +72,8 @@ struct test {
     bool is_numbered; /* requests are; else zones that are empty go at once */
     unsigned ids;     /* above all that were ever there */
     bool empties;     /* all that is there is being removed, so that zones are empty, and go */
+    bool
+        has_cut; /* since the start a create of several chunks failed, and may have made some before it took them back */
 };
 
 static unsigned all_writes, all_acked, all_checked, all_zones, all_refused, all_waited, all_large,
@@ -358,6 +360,7 @@ static void create_some(struct test *test, struct op *op)
     if (count == 1)
         op_number(op, SH_WRITE_CHUNK);
     enum shoal_err err = sh_backup_new_as(test->backup, &op->write, &wish, cids, NULL);
+    test->has_cut |= err && count > 1;
     if (err == SHOAL_EFULL || !was_done(test, err))
         return;
     memset(scratch, 0, sizeof scratch);
@@ -609,6 +612,17 @@ static void act(struct test *test)
 
 /* --- Checking ---------------------------------------------------------------------------------- */
 
+/* A create of several chunks that fails takes back what it has made. A crash may keep the one without the other: chunks of zeros, where none are (docs/backup.md,
+ * "Not right yet"). The chunk that was found is in scratch. */
+static bool is_left_of_create(const struct test *test, const struct chunk *chunk, uint32_t size)
+{
+    bool is_absent = !chunk->count || chunk->size == ABSENT;
+    bool is_left = test->has_cut && is_absent && size != ABSENT;
+    for (uint32_t i = 0; is_left && i < size; i++)
+        is_left = !scratch[i];
+    return is_left;
+}
+
 /* Which of its states a chunk that was found may be in. */
 static void state_of(void *arg, unsigned id, unsigned *least_out, unsigned *most_out,
                      bool *is_there_out)
@@ -627,6 +641,8 @@ static void state_of(void *arg, unsigned id, unsigned *least_out, unsigned *most
         *most_out = i;
         is_seen = true;
     }
+    if (!is_seen && chunk->count && is_left_of_create(test, chunk, err ? ABSENT : size))
+        *least_out = *most_out = chunk->count - 1;
     /* Before its first state there was none. */
     if (err)
         *least_out = 0;
@@ -637,7 +653,7 @@ static void state_of(void *arg, unsigned id, unsigned *least_out, unsigned *most
 static void check(struct test *test, enum sh_level level)
 {
     uint64_t live = 0;
-    for (unsigned id = 1; id < test->ids; id++) {
+    for (unsigned id = 1; id < IDS; id++) {
         struct chunk *chunk = &test->chunks[id];
         uint32_t size;
         enum shoal_err err = sh_store_get(test->store, cid_of(id), scratch, sizeof scratch, &size);
@@ -649,7 +665,8 @@ static void check(struct test *test, enum sh_level level)
         uint64_t is = hash_of(scratch, size);
         /* Before its first state there was none. */
         unsigned from = chunk->acked[level] ? chunk->acked[level] - 1 : 0;
-        bool is_good = !chunk->acked[level] && size == ABSENT;
+        bool is_good =
+            (!chunk->acked[level] && size == ABSENT) || is_left_of_create(test, chunk, size);
         for (unsigned i = from; i < chunk->count && !is_good; i++)
             is_good = chunk->states[i] == is;
         if (!is_good)
@@ -658,6 +675,8 @@ static void check(struct test *test, enum sh_level level)
                 "of the others",
                 (unsigned long long)test->seed, id, shoal_err_name(err), chunk->count,
                 chunk->acked[level]);
+        if (id >= test->ids && size == ABSENT)
+            continue;
         all_later += chunk->count > chunk->acked[level];
         all_checked += size != ABSENT;
         chunk->count = 0;
@@ -665,6 +684,7 @@ static void check(struct test *test, enum sh_level level)
         memset(chunk->acked, 0, sizeof chunk->acked);
         chunk->acked[SH_LEVEL_REPLICATED] = chunk->acked[SH_LEVEL_DURABLE] = 1;
     }
+    test->has_cut = false;
     struct sh_store_status status;
     struct sh_backup_status backup;
     sh_store_status_get(test->store, &status);
