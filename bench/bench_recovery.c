@@ -149,6 +149,9 @@ static enum shoal_err plan_check(struct sh_bench *bench, const struct sh_log_pla
         return sh_bench_refuse(bench,
                                "--count and --zone-bytes both say how many chunks there are: "
                                "give one of them");
+    if (flags->access && strcmp(flags->access, "raw") == 0)
+        return sh_bench_refuse(bench,
+                               "--access is direct or cached: a log is read alike from a raw disk");
     if (plan->size > plan->segment_bytes / 4)
         return sh_bench_refuse(bench, "--size is at most a quarter of --segment-bytes");
     if (!plan->chunks || sh_log_plan_count(plan) < 2)
