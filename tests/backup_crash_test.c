@@ -615,9 +615,7 @@ static void act(struct test *test)
 static bool is_left_of_create(const struct test *test, const struct chunk *chunk, uint32_t size)
 {
     bool is_left = test->has_cut && size != ABSENT && (!chunk->count || chunk->size == ABSENT);
-    for (uint32_t i = 0; is_left && i < size; i++)
-        is_left = !scratch[i];
-    return is_left;
+    return is_left && (!size || (!scratch[0] && !memcmp(scratch, scratch + 1, size - 1)));
 }
 
 /* Which of its states a chunk that was found may be in. */
