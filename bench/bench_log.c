@@ -298,17 +298,6 @@ static enum shoal_err cases_measure(struct log_bench *log)
     return err;
 }
 
-/* Random bytes, which nothing can compress. */
-static uint8_t *source_make(const struct sh_log_plan *plan)
-{
-    size_t size = (SH_LOG_SOURCE_BYTES + plan->size + 7) / 8 * 8;
-    uint8_t *bytes = malloc(size);
-    struct sh_keys keys = {.state = plan->seed};
-    for (size_t i = 0; bytes && i < size; i += 8)
-        sh_store64(bytes + i, sh_keys_random(&keys));
-    return bytes;
-}
-
 enum shoal_err sh_bench_log(struct sh_bench *bench)
 {
     static struct log_bench log;
@@ -326,7 +315,7 @@ enum shoal_err sh_bench_log(struct sh_bench *bench)
     if (err)
         return err;
     log.plan.folder = log.folder;
-    uint8_t *source = source_make(&log.plan);
+    uint8_t *source = sh_log_source_make(&log.plan);
     log.plan.source = source;
     err = source ? space_check(&log) : SHOAL_ENOMEM;
     if (!err)

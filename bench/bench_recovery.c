@@ -160,16 +160,6 @@ static enum shoal_err plan_check(struct sh_bench *bench, const struct sh_log_pla
     return SHOAL_OK;
 }
 
-static uint8_t *source_make(const struct sh_log_plan *plan)
-{
-    size_t size = (SH_LOG_SOURCE_BYTES + plan->size + 7) / 8 * 8;
-    uint8_t *bytes = malloc(size);
-    struct sh_keys keys = {.state = plan->seed};
-    for (size_t i = 0; bytes && i < size; i += 8)
-        sh_store64(bytes + i, sh_keys_random(&keys));
-    return bytes;
-}
-
 static enum shoal_err zone_measure(struct recovery_bench *recovery)
 {
     struct sh_log_plan *plan = &recovery->plan;
@@ -210,7 +200,7 @@ enum shoal_err sh_bench_recovery(struct sh_bench *bench)
     if (err)
         return err;
     recovery.plan.folder = recovery.folder;
-    uint8_t *source = source_make(&recovery.plan);
+    uint8_t *source = sh_log_source_make(&recovery.plan);
     recovery.plan.source = source;
     err = source ? SHOAL_OK : SHOAL_ENOMEM;
     if (!err && sh_bench_case_wanted(bench, "zone"))

@@ -1,5 +1,7 @@
 #include "bench/log_plan.h"
 
+#include <stdlib.h>
+
 #include "base/assert.h"
 
 #define DIGESTED 256
@@ -73,4 +75,14 @@ struct sh_bytes sh_log_payload(const struct sh_log_draws *draws)
 {
     uint64_t at = draws->drawn * 64 % SH_LOG_SOURCE_BYTES;
     return sh_bytes_make(draws->plan->source + at, draws->plan->size);
+}
+
+uint8_t *sh_log_source_make(const struct sh_log_plan *plan)
+{
+    size_t size = (SH_LOG_SOURCE_BYTES + plan->size + 7) / 8 * 8;
+    uint8_t *bytes = malloc(size);
+    struct sh_keys keys = {.state = plan->seed};
+    for (size_t i = 0; bytes && i < size; i += 8)
+        sh_store64(bytes + i, sh_keys_random(&keys));
+    return bytes;
 }

@@ -50,6 +50,8 @@ struct sh_log_plan {
 };
 #define SH_LOG_SOURCE_BYTES (UINT32_C(256) << 10)
 
+/* The source of a plan's payloads: random bytes, which nothing can compress. The caller frees it. NULL: no memory. */
+uint8_t *sh_log_source_make(const struct sh_log_plan *plan);
 /* Bytes that the log's file takes at most. */
 uint64_t sh_log_plan_file_bytes(const struct sh_log_plan *plan);
 static inline uint64_t sh_log_plan_count(const struct sh_log_plan *plan)

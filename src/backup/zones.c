@@ -437,7 +437,7 @@ static void gate_end(struct sh_zone_gate *gate)
     *gate = (struct sh_zone_gate){.number = gate->number};
 }
 
-/* Whether the move waits for a gate. One that has been opened since was opened for all moves that it was promised. */
+/* Whether the move waits for a gate. The step opens a gate for all moves that move_begin has promised it. */
 static bool has_gate(const struct sh_zone_place *place)
 {
     const struct sh_zone_gate *gate = &place->zone->gate;

@@ -171,16 +171,13 @@ void sh_inspect_slot_read(struct sh_inspect *inspect, uint32_t slot, uint32_t *l
 static enum shoal_err break_add(struct sh_inspect *inspect, size_t at, uint64_t zone,
                                 bool may_be_torn)
 {
-    if (inspect->breaks_count == inspect->breaks_room) {
-        size_t room = inspect->breaks_room ? 2 * inspect->breaks_room : 16;
-        struct sh_inspect_break *grown = realloc(inspect->breaks, room * sizeof *grown);
-        if (!grown)
-            return SHOAL_ENOMEM;
-        inspect->breaks = grown;
-        inspect->breaks_room = room;
-    }
-    inspect->breaks[inspect->breaks_count++] = (struct sh_inspect_break){at, zone, may_be_torn};
-    return SHOAL_OK;
+    void *items = inspect->breaks;
+    enum shoal_err err = sh_replog_room_make(&items, inspect->breaks_count, &inspect->breaks_room,
+                                             sizeof *inspect->breaks);
+    inspect->breaks = items;
+    if (!err)
+        inspect->breaks[inspect->breaks_count++] = (struct sh_inspect_break){at, zone, may_be_torn};
+    return err;
 }
 
 /* --- Spans ------------------------------------------------------------------------------------- */

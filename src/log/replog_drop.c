@@ -60,16 +60,13 @@ void sh_replog_drops_free(struct sh_replog *log)
 enum shoal_err sh_replog_marks_add(struct sh_replog_marks *marks,
                                    const struct sh_replog_dropped *dropped)
 {
-    if (marks->count == marks->room) {
-        unsigned room = marks->room ? 2 * marks->room : 16;
-        struct sh_replog_dropped *grown = realloc(marks->marks, room * sizeof *grown);
-        if (!grown)
-            return SHOAL_ENOMEM;
-        marks->marks = grown;
-        marks->room = room;
-    }
-    marks->marks[marks->count++] = *dropped;
-    return SHOAL_OK;
+    void *items = marks->marks;
+    enum shoal_err err =
+        sh_replog_room_make(&items, marks->count, &marks->room, sizeof *marks->marks);
+    marks->marks = items;
+    if (!err)
+        marks->marks[marks->count++] = *dropped;
+    return err;
 }
 
 void sh_replog_marks_free(struct sh_replog_marks *marks)

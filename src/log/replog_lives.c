@@ -4,6 +4,19 @@
 #include "base/assert.h"
 #include "log/replog_int.h"
 
+enum shoal_err sh_replog_room_make(void **items, size_t count, size_t *room, size_t size)
+{
+    if (count < *room)
+        return SHOAL_OK;
+    size_t more = *room ? 2 * *room : 64;
+    void *grown = realloc(*items, more * size);
+    if (!grown)
+        return SHOAL_ENOMEM;
+    *items = grown;
+    *room = more;
+    return SHOAL_OK;
+}
+
 enum shoal_err sh_replog_lives_reserve(struct sh_replog_lives *lives)
 {
     if (lives->count < lives->room)

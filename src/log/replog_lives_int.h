@@ -16,7 +16,7 @@ struct sh_replog_lives {
     unsigned count, room;
 };
 
-/* What does not count, by what a file says. */
+/* What a start passes over, as a file tells it to. */
 struct sh_replog_marks {
     /* All that the file has of that zone up to that incarnation does not count. */
     struct sh_replog_dropped {
@@ -24,7 +24,7 @@ struct sh_replog_marks {
         uint32_t incarnation;
         uint32_t slot; /* whose head says so; SH_SLOT_NONE: the primary log does */
     } * marks;
-    unsigned count, room;
+    size_t count, room;
     /* Each zone's highest incarnation in the primary log, by zone: what that has of former ones does not count. */
     struct sh_replog_latest {
         uint64_t zone;
@@ -41,6 +41,10 @@ struct sh_replog_ranges {
     } * ranges;
     size_t count, room;
 };
+
+/* Makes room for one more item of that size in an array of `count`, which grows by doubling. ENOMEM: nothing has changed. */
+SHOAL_NODISCARD enum shoal_err sh_replog_room_make(void **items, size_t count, size_t *room,
+                                                   size_t size);
 
 /* Where a piece of a write lies in the zone's order. A write covers all places up to the next one's first, in pieces or not. */
 static inline uint64_t sh_replog_place(uint64_t sequence, uint16_t piece)
@@ -89,8 +93,8 @@ struct sh_scan sh_replog_ring_scan(const struct sh_log_file *file, const uint8_t
 uint32_t sh_replog_ring_last(const struct sh_log_file *file, const uint8_t *ring);
 /* Before which of its blocks that lap had been on the disk, as its spans say. */
 uint32_t sh_replog_ring_sound(const struct sh_log_file *file, const uint8_t *ring, uint32_t lap);
-/* Finds out which zones were dropped, by the laps that a start reads. One process wrote these, in which a zone has another incarnation only once it was dropped:
- * so of each zone only the highest incarnation there counts, also where the mark that says so is damaged. ENOMEM. */
+/* Adds the zones that a process has dropped, as the laps that a start reads tell. One process wrote these, and it gives a zone another incarnation only once it has dropped
+ * it: so of each zone a start takes only the highest incarnation there, also where the mark that says so is damaged. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_ring_marks(const struct sh_log_file *file,
                                                     const uint8_t *ring,
                                                     struct sh_replog_marks *marks);

@@ -15,16 +15,13 @@ enum shoal_err sh_replog_ranges_add(struct sh_replog_ranges *ranges,
         last->end = range->end;
         return SHOAL_OK;
     }
-    if (ranges->count == ranges->room) {
-        size_t room = ranges->room ? 2 * ranges->room : 64;
-        struct sh_replog_range *grown = realloc(ranges->ranges, room * sizeof *grown);
-        if (!grown)
-            return SHOAL_ENOMEM;
-        ranges->ranges = grown;
-        ranges->room = room;
-    }
-    ranges->ranges[ranges->count++] = *range;
-    return SHOAL_OK;
+    void *items = ranges->ranges;
+    enum shoal_err err =
+        sh_replog_room_make(&items, ranges->count, &ranges->room, sizeof *ranges->ranges);
+    ranges->ranges = items;
+    if (!err)
+        ranges->ranges[ranges->count++] = *range;
+    return err;
 }
 
 static int by_first(const void *a, const void *b)

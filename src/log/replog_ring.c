@@ -47,16 +47,14 @@ static int by_zone(const void *a, const void *b)
 
 static enum shoal_err latest_add(struct sh_replog_marks *marks, const struct sh_span *span)
 {
-    if (marks->latest_count == marks->latest_room) {
-        size_t room = marks->latest_room ? 2 * marks->latest_room : 64;
-        struct sh_replog_latest *grown = realloc(marks->latest, room * sizeof *grown);
-        if (!grown)
-            return SHOAL_ENOMEM;
-        marks->latest = grown;
-        marks->latest_room = room;
-    }
-    marks->latest[marks->latest_count++] = (struct sh_replog_latest){span->zone, span->incarnation};
-    return SHOAL_OK;
+    void *items = marks->latest;
+    enum shoal_err err = sh_replog_room_make(&items, marks->latest_count, &marks->latest_room,
+                                             sizeof *marks->latest);
+    marks->latest = items;
+    if (!err)
+        marks->latest[marks->latest_count++] =
+            (struct sh_replog_latest){span->zone, span->incarnation};
+    return err;
 }
 
 /* Leaves one for each zone. */

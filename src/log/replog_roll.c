@@ -183,20 +183,6 @@ void sh_replog_said_merge(struct sh_replog_said *said, const struct sh_replog_sa
         slotted_add(said, of_ring->slotted);
 }
 
-/* There is room for another one of that size. */
-static enum shoal_err room_make(void **items, size_t count, size_t *room, size_t size)
-{
-    if (count < *room)
-        return SHOAL_OK;
-    size_t more = *room ? 2 * *room : 64;
-    void *grown = realloc(*items, more * size);
-    if (!grown)
-        return SHOAL_ENOMEM;
-    *items = grown;
-    *room = more;
-    return SHOAL_OK;
-}
-
 enum shoal_err sh_replog_roll_head(struct sh_replog_roll *roll, const struct sh_span *span)
 {
     sh_replog_said_add(&roll->said, span);
@@ -204,7 +190,7 @@ enum shoal_err sh_replog_roll_head(struct sh_replog_roll *roll, const struct sh_
         return SHOAL_OK;
     void *items = roll->notes;
     enum shoal_err err =
-        room_make(&items, roll->notes_count, &roll->notes_room, sizeof *roll->notes);
+        sh_replog_room_make(&items, roll->notes_count, &roll->notes_room, sizeof *roll->notes);
     roll->notes = items;
     if (!err)
         roll->notes[roll->notes_count++] =
@@ -216,7 +202,8 @@ enum shoal_err sh_replog_roll_span(struct sh_replog_roll *roll,
                                    const struct sh_replog_called *called)
 {
     void *items = roll->called;
-    enum shoal_err err = room_make(&items, roll->count, &roll->room, sizeof *roll->called);
+    enum shoal_err err =
+        sh_replog_room_make(&items, roll->count, &roll->room, sizeof *roll->called);
     roll->called = items;
     if (!err)
         roll->called[roll->count++] = *called;

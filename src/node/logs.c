@@ -202,7 +202,7 @@ enum shoal_err sh_logs_create(const struct sh_logs_config *config, struct sh_bac
     return err;
 }
 
-/* What other nodes' zones have only in memory goes to the disk, as long as there are those whom the log tells. */
+/* The log writes what other nodes' zones have only in memory, while the keeper and the backup, which it tells, are there. */
 static void flush(struct sh_logs *logs)
 {
     enum shoal_err err = sh_replog_flush(logs->log);
