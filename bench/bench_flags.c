@@ -79,9 +79,10 @@ static const struct flag flags_known[] = {
      "(default, with --replicas)",
      "kv"},
     {"folder", FLAG_TEXT, "", AT(folder), 0,
-     "where log puts its files, in a folder of their own (default: TMPDIR, or /tmp)",
+     "where log and recovery put their files, in a folder of their own (default: TMPDIR, or /tmp)",
      "log recovery"},
-    {"zones", FLAG_UNSIGNED, "", AT(zones), 10000, "zones that log writes to", "log recovery"},
+    {"zones", FLAG_UNSIGNED, "", AT(zones), 10000,
+     "zones that log writes to, and recovery brings back", "log recovery"},
     {"zone-bytes", FLAG_U64, "bytes", AT(zone_bytes), UINT64_C(1) << 40,
      "bytes of a zone's chunks with headers; its log may take twice that", "log recovery"},
     {"segment-bytes", FLAG_U64, "bytes", AT(segment_bytes), UINT64_C(1) << 30,
@@ -91,7 +92,7 @@ static const struct flag flags_known[] = {
     {"access", FLAG_TEXT, "", AT(access), 0,
      "how log writes: direct (default); cached, through the page cache; or raw, into a file that "
      "has "
-     "all its room before, as a partition has",
+     "all its room before, as a partition has (log only)",
      "log recovery"},
     {"sync-every", FLAG_UNSIGNED, "", AT(sync_every), 4096,
      "chunks after which log waits until they are durable (default: only at the end)", "log"},

@@ -28,7 +28,7 @@ SHOAL_NODISCARD enum shoal_err sh_log_run(void *arg, const struct sh_bench_flags
                                           enum sh_placement placement,
                                           struct sh_bench_result *result_out);
 
-/* Makes a log in the plan's folder as a run does, loads it, unless a load is all that the plan says updates it, and leaves its file, all of it durable. Errors as above. */
+/* Runs the plan once, unmeasured: a load, and then the updates of its case; and leaves the log's file, all of it durable. Errors as above. */
 SHOAL_NODISCARD enum shoal_err sh_log_make(struct sh_log_plan *plan);
 /* How the plan's log is opened on that disk. */
 struct sh_replog_config sh_log_plan_config(const struct sh_log_plan *plan, struct sh_disk *disk);

@@ -205,6 +205,7 @@ enum shoal_err sh_logs_create(const struct sh_logs_config *config, struct sh_bac
 /* The log writes what other nodes' zones have only in memory, while the keeper and the backup, which it tells, are there. */
 static void flush(struct sh_logs *logs)
 {
+    SH_ASSERT(logs->keeper && logs->backup);
     enum shoal_err err = sh_replog_flush(logs->log);
     if (err)
         SH_WARN("node", "replicas lack what was written last, and get it from their owners",
