@@ -17,6 +17,7 @@
 #include "recover/home.h"
 #include "sim/world.h"
 #include "tests/backup_requests_int.h"
+#include "tests/cut_creates_int.h"
 #include "tests/disk_faults_int.h"
 #include "tests/log_ends_int.h"
 #include "tests/seed_int.h"
@@ -72,8 +73,7 @@ struct test {
     bool is_numbered; /* requests are; else zones that are empty go at once */
     unsigned ids;     /* above all that were ever there */
     bool empties;     /* all that is there is being removed, so that zones are empty, and go */
-    bool
-        has_cut; /* since the start a create of several chunks failed, and may have made some before it took them back */
+    struct cut_creates cuts; /* since the start */
 };
 
 static unsigned all_writes, all_acked, all_checked, all_zones, all_refused, all_waited, all_large,
@@ -358,7 +358,8 @@ static void create_some(struct test *test, struct op *op)
     if (count == 1)
         op_number(op, SH_WRITE_CHUNK);
     enum shoal_err err = sh_backup_new_as(test->backup, &op->write, &wish, cids, NULL);
-    test->has_cut |= err && count > 1;
+    if (err && count > 1)
+        cut_creates_note(&test->cuts, sizes, count);
     if (err == SHOAL_EFULL || !was_done(test, err))
         return;
     memset(scratch, 0, sizeof scratch);
@@ -610,12 +611,11 @@ static void act(struct test *test)
 
 /* --- Checking ---------------------------------------------------------------------------------- */
 
-/* A create of several chunks that fails takes back what it has made. A crash may keep the one without the other: chunks of zeros, where none are (docs/backup.md,
- * "Not right yet"). The chunk that was found is in scratch. */
+/* Whether the chunk that was found, which is in scratch, may be left of a create where none should be. */
 static bool is_left_of_create(const struct test *test, const struct chunk *chunk, uint32_t size)
 {
-    bool is_left = test->has_cut && size != ABSENT && (!chunk->count || chunk->size == ABSENT);
-    return is_left && (!size || (!scratch[0] && !memcmp(scratch, scratch + 1, size - 1)));
+    bool is_absent = !chunk->count || chunk->size == ABSENT;
+    return is_absent && size != ABSENT && cut_creates_left(&test->cuts, scratch, size);
 }
 
 /* Which of its states a chunk that was found may be in. */
@@ -679,7 +679,7 @@ static void check(struct test *test, enum sh_level level)
         memset(chunk->acked, 0, sizeof chunk->acked);
         chunk->acked[SH_LEVEL_REPLICATED] = chunk->acked[SH_LEVEL_DURABLE] = 1;
     }
-    test->has_cut = false;
+    test->cuts.count = 0;
     struct sh_store_status status;
     struct sh_backup_status backup;
     sh_store_status_get(test->store, &status);
