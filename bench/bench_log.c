@@ -17,7 +17,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "base/log.h"
 #include "bench/benches.h"
@@ -29,15 +28,6 @@
 #include "log/replog.h"
 
 #define SIZE 64
-#define ZONES 20
-#define ZONE_BYTES (UINT64_C(16) << 20)
-#define SEGMENT_BYTES (UINT64_C(1) << 20)
-#define SEGMENT_BYTES_MIN (UINT64_C(64) << 10)
-#define SEGMENT_MULTIPLE 4096u
-#define FILL 50
-#define BUFFER_BYTES (UINT64_C(32) << 20)
-#define BUFFER_BYTES_MIN (UINT64_C(1) << 20)
-#define BUFFER_MULTIPLE 65536u
 #define RANDOM_BATCH 10
 #define OTHER_TIMES 4
 #define OTHER_ENTRY_BYTES 40
@@ -55,6 +45,9 @@
 #define LEVELS_ZONES 2000
 #define MEMORY_ZONES 1000
 #define MEMORY_MIN 500.0
+
+static const struct sh_log_defaults defaults = {
+    .zones = 20, .zone_bytes = 16 << 20, .segment_bytes = 1 << 20, .buffer_bytes = 32 << 20};
 
 const char *const sh_bench_log_cases[] = {"load", "sequential", "random", "zipf", "hotcold", NULL};
 const char *const sh_bench_log_baselines[] = {"disk", "rocksdb", "redis", "one-level", NULL};
@@ -77,54 +70,6 @@ static bool is_vs(const struct log_bench *log, const char *baseline)
 
 /* --- What the flags ask for -------------------------------------------------------------------- */
 
-static uint64_t or_default(uint64_t given, uint64_t otherwise)
-{
-    return given ? given : otherwise;
-}
-
-static void plan_make(const struct sh_bench_flags *flags, struct sh_log_plan *plan)
-{
-    plan->size = (uint32_t)or_default(flags->size, SIZE);
-    plan->zones = flags->zones ? flags->zones : ZONES;
-    plan->segment_bytes = (uint32_t)or_default(flags->segment_bytes, SEGMENT_BYTES);
-    plan->buffer_bytes = or_default(flags->buffer_bytes, BUFFER_BYTES);
-    plan->zone_bytes = or_default(flags->zone_bytes, ZONE_BYTES);
-    uint64_t each = plan->size + SH_LOG_ENTRY_BYTES;
-    plan->chunks = flags->count ? flags->count / plan->zones : plan->zone_bytes / each;
-    plan->zone_bytes = plan->chunks * each;
-    plan->log_bytes = plan->zone_bytes * 100 / or_default(flags->fill, FILL);
-    plan->slots_each = sh_replog_slots_for(plan->segment_bytes, plan->log_bytes);
-    plan->selection =
-        flags->selection ? sh_replog_selection_of(flags->selection) : SH_REPLOG_COST_BENEFIT;
-    plan->is_direct = !flags->access || strcmp(flags->access, "cached") != 0;
-    plan->is_raw = flags->access && strcmp(flags->access, "raw") == 0;
-    plan->sync_every = flags->sync_every;
-    plan->disk_writes = flags->disk_writes;
-    plan->has_primary = flags->levels != 1;
-    plan->seed = flags->seed;
-    plan->seconds = flags->seconds;
-}
-
-static enum shoal_err plan_check(struct sh_bench *bench, const struct sh_log_plan *plan)
-{
-    const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
-    if (flags->count && flags->zone_bytes)
-        return sh_bench_refuse(bench,
-                               "--count and --zone-bytes both say how many chunks there are: "
-                               "give one of them");
-    if (plan->segment_bytes % SEGMENT_MULTIPLE || plan->segment_bytes < SEGMENT_BYTES_MIN)
-        return sh_bench_refuse(bench, "--segment-bytes is a multiple of 4096, at least 64 KiB");
-    if (plan->buffer_bytes % BUFFER_MULTIPLE || plan->buffer_bytes < BUFFER_BYTES_MIN)
-        return sh_bench_refuse(bench, "--buffer-bytes is a multiple of 64 KiB, at least 1 MiB");
-    if (plan->size > plan->segment_bytes / 4)
-        return sh_bench_refuse(bench, "--size is at most a quarter of --segment-bytes");
-    if (!plan->chunks || sh_log_plan_count(plan) < 2)
-        return sh_bench_refuse(bench,
-                               "there is not a chunk for each zone, or two in all: give fewer "
-                               "--zones, or more --count or --zone-bytes");
-    return SHOAL_OK;
-}
-
 /* Bytes that a run takes in the folder at most. The other systems have each write on the disk, and some twice
  * while they sort (RocksDB) or write anew (Redis). */
 static uint64_t folder_bytes(const struct log_bench *log)
@@ -135,24 +80,6 @@ static uint64_t folder_bytes(const struct log_bench *log)
         OTHER_TIMES * sh_log_plan_count(plan) * (plan->size + (uint64_t)OTHER_ENTRY_BYTES);
     bool is_other = is_vs(log, "rocksdb") || is_vs(log, "redis");
     return is_other && other > ours ? other : ours;
-}
-
-/* Refuses what does not fit into the folder. */
-static enum shoal_err space_check(const struct log_bench *log)
-{
-    char text[400];
-    struct statvfs facts;
-    uint64_t wanted = folder_bytes(log);
-    if (statvfs(log->folder, &facts) != 0)
-        return SHOAL_EIO;
-    uint64_t there = (uint64_t)facts.f_bavail * facts.f_frsize;
-    if (there >= wanted)
-        return SHOAL_OK;
-    snprintf(text, sizeof text,
-             "%s has %" PRIu64 " MiB free, and a run may take %" PRIu64
-             ": give fewer --zones, smaller --zone-bytes, or another --folder",
-             log->folder, there >> 20, wanted >> 20);
-    return sh_bench_refuse(log->bench, text);
 }
 
 static const char *access_name(const struct sh_log_plan *plan)
@@ -303,10 +230,10 @@ enum shoal_err sh_bench_log(struct sh_bench *bench)
     static struct log_bench log;
     const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
     log = (struct log_bench){.bench = bench, .vs = flags->vs};
-    plan_make(flags, &log.plan);
+    sh_log_plan_make(flags, &defaults, &log.plan);
     log.plan.batch = flags->batch;
     log.has_batch = flags->batch > 0;
-    enum shoal_err err = plan_check(bench, &log.plan);
+    enum shoal_err err = sh_log_plan_check(bench, &log.plan);
     if (err)
         return err;
     if (is_vs(&log, "one-level") && !log.plan.has_primary)
@@ -317,7 +244,7 @@ enum shoal_err sh_bench_log(struct sh_bench *bench)
     log.plan.folder = log.folder;
     uint8_t *source = sh_log_source_make(&log.plan);
     log.plan.source = source;
-    err = source ? space_check(&log) : SHOAL_ENOMEM;
+    err = source ? sh_log_space_check(bench, log.folder, folder_bytes(&log)) : SHOAL_ENOMEM;
     if (!err)
         err = cases_measure(&log);
     free(source);

@@ -12,22 +12,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "bench/benches.h"
 #include "bench/cluster.h"
 #include "bench/disk_base.h"
 #include "bench/log_run.h"
 #include "recover/home.h"
 
-#define SIZE 64
-#define ZONE_BYTES (UINT64_C(256) << 20)
-#define SEGMENT_BYTES (UINT64_C(8) << 20)
-#define BUFFER_BYTES (UINT64_C(64) << 20)
-#define FILL 50
 #define BATCH 10
+#define SAMPLE 4096u /* chunks that are compared */
 #define WINDOW_BYTES (UINT64_C(16) << 20)
 #define STORE_EACH 80 /* bytes of a chunk of 64, and something */
 /* Bar: times what the disk takes. */
 #define DISK_MAX 1.3
+
+static const struct sh_log_defaults defaults = {
+    .zones = 1, .zone_bytes = 256 << 20, .segment_bytes = 8 << 20, .buffer_bytes = 64 << 20};
 
 const char *const sh_bench_recovery_cases[] = {"zone", NULL};
 const char *const sh_bench_recovery_baselines[] = {"disk", NULL};
@@ -35,6 +35,7 @@ const char *const sh_bench_recovery_baselines[] = {"disk", NULL};
 struct recovery_bench {
     struct sh_bench *bench;
     struct sh_log_plan plan;
+    uint64_t expected[SAMPLE];
     char folder[256];
     char extra[256];
 };
@@ -74,9 +75,29 @@ static uint64_t read_bytes(const struct sh_replog *log)
     return look.primary_bytes + (uint64_t)(status.slots - status.slots_free) * look.slot_bytes;
 }
 
-static enum shoal_err measure(struct sh_log_plan *plan, struct sh_disk *disk,
+static void hash_take(void *arg, struct sh_bytes chunk)
+{
+    *(uint64_t *)arg = sh_hash64(chunk, 0);
+}
+
+/* Whether the sampled chunks are as they were written last. */
+static enum shoal_err sample_check(const struct recovery_bench *recovery, struct sh_store *store)
+{
+    uint64_t count = sh_log_plan_count(&recovery->plan), hash = 0;
+    enum shoal_err err = SHOAL_OK;
+    for (uint64_t key = 0; !err && key < SAMPLE && key < count; key++) {
+        err = sh_store_read(store, shoal_cid_make((shoal_nid){SH_LOG_OWNER}, key + 1), hash_take,
+                            &hash);
+        if (!err && hash != recovery->expected[key])
+            err = SHOAL_ECORRUPT;
+    }
+    return err;
+}
+
+static enum shoal_err measure(struct recovery_bench *recovery, struct sh_disk *disk,
                               struct sh_bench_result *result_out)
 {
+    struct sh_log_plan *plan = &recovery->plan;
     struct sh_replog_config config = sh_log_plan_config(plan, disk);
     config.slots *= 2; /* what is back is written to, by other reckoning of what a zone may take */
     struct sh_recovered found = {0};
@@ -96,6 +117,8 @@ static enum shoal_err measure(struct sh_log_plan *plan, struct sh_disk *disk,
     result_out->digest = plan->run_bytes;
     if (!err && found.chunks != sh_log_plan_count(plan))
         err = SHOAL_ECORRUPT;
+    if (!err)
+        err = sample_check(recovery, home.store);
     sh_backup_destroy(home.backup);
     sh_replog_close(home.log);
     sh_store_destroy(home.store);
@@ -105,68 +128,54 @@ static enum shoal_err measure(struct sh_log_plan *plan, struct sh_disk *disk,
 static enum shoal_err run(void *arg, const struct sh_bench_flags *flags,
                           enum sh_placement placement, struct sh_bench_result *result_out)
 {
-    struct sh_log_plan *plan = arg;
+    struct recovery_bench *recovery = arg;
+    const struct sh_log_plan *plan = &recovery->plan;
     struct sh_disk *disk;
     (void)flags;
     sh_bench_pin(placement, 0);
     enum shoal_err err = sh_real_disk_create(plan->folder, plan->is_direct, &disk);
     if (err)
         return err;
-    err = measure(plan, disk, result_out);
+    err = measure(recovery, disk, result_out);
     disk->ops->destroy(disk);
     return err;
 }
 
 /* --- What the flags ask for -------------------------------------------------------------------- */
 
-static uint64_t or_default(uint64_t given, uint64_t otherwise)
-{
-    return given ? given : otherwise;
-}
-
-static void plan_make(const struct sh_bench_flags *flags, struct sh_log_plan *plan)
-{
-    plan->what = SH_LOG_RANDOM;
-    plan->size = (uint32_t)or_default(flags->size, SIZE);
-    plan->zones = flags->zones ? flags->zones : 1;
-    plan->segment_bytes = (uint32_t)or_default(flags->segment_bytes, SEGMENT_BYTES);
-    plan->buffer_bytes = or_default(flags->buffer_bytes, BUFFER_BYTES);
-    uint64_t each = plan->size + SH_LOG_ENTRY_BYTES;
-    plan->chunks = flags->count ? flags->count / plan->zones
-                                : or_default(flags->zone_bytes, ZONE_BYTES) / each;
-    plan->zone_bytes = plan->chunks * each;
-    plan->log_bytes = plan->zone_bytes * 100 / FILL;
-    plan->slots_each = sh_replog_slots_for(plan->segment_bytes, plan->log_bytes);
-    plan->selection = SH_REPLOG_COST_BENEFIT;
-    plan->is_direct = !flags->access || strcmp(flags->access, "cached") != 0;
-    plan->has_primary = true;
-    plan->batch = flags->batch ? flags->batch : BATCH;
-    plan->seed = flags->seed;
-}
-
-static enum shoal_err plan_check(struct sh_bench *bench, const struct sh_log_plan *plan)
+static enum shoal_err plan_make(struct sh_bench *bench, struct sh_log_plan *plan)
 {
     const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
-    if (flags->count && flags->zone_bytes)
-        return sh_bench_refuse(bench,
-                               "--count and --zone-bytes both say how many chunks there are: "
-                               "give one of them");
     if (flags->access && strcmp(flags->access, "raw") == 0)
         return sh_bench_refuse(bench,
                                "--access is direct or cached: a log is read alike from a raw disk");
-    if (plan->size > plan->segment_bytes / 4)
-        return sh_bench_refuse(bench, "--size is at most a quarter of --segment-bytes");
-    if (!plan->chunks || sh_log_plan_count(plan) < 2)
-        return sh_bench_refuse(bench, "there is not a chunk for each zone, or two in all: give "
-                                      "fewer --zones, or more --count or --zone-bytes");
-    return SHOAL_OK;
+    sh_log_plan_make(flags, &defaults, plan);
+    plan->what = SH_LOG_RANDOM;
+    plan->batch = flags->batch ? flags->batch : BATCH;
+    plan->seconds = 0;
+    return sh_log_plan_check(bench, plan);
+}
+
+/* What the sampled chunks, the first ones, have been written last; of each a hash. */
+static void expected_make(struct recovery_bench *recovery)
+{
+    struct sh_log_target target;
+    for (unsigned loads = 2; loads-- > 0;) {
+        struct sh_log_draws draws;
+        sh_log_draws_init(&draws, &recovery->plan, loads);
+        while (sh_log_draw(&draws, &target)) {
+            uint64_t key = sh_log_key(&recovery->plan, &target);
+            if (key < SAMPLE)
+                recovery->expected[key] = sh_hash64(sh_log_payload(&draws), 0);
+        }
+    }
 }
 
 static enum shoal_err zone_measure(struct recovery_bench *recovery)
 {
     struct sh_log_plan *plan = &recovery->plan;
     const char *vs = sh_bench_flags_get(recovery->bench)->vs;
-    const struct sh_bench_system systems[] = {{"shoal", run, plan},
+    const struct sh_bench_system systems[] = {{"shoal", run, recovery},
                                               {vs, sh_disk_base_read_run, plan}};
     struct sh_bench_medians medians[2];
     snprintf(recovery->extra, sizeof recovery->extra,
@@ -174,6 +183,8 @@ static enum shoal_err zone_measure(struct recovery_bench *recovery)
              plan->zones, sh_log_plan_count(plan), plan->segment_bytes, plan->batch,
              plan->is_direct ? "direct" : "cached");
     enum shoal_err err = sh_log_make(plan);
+    if (!err)
+        expected_make(recovery);
     if (!err)
         err = sh_bench_measure_all(recovery->bench, "zone", SH_PLACE_FREE, recovery->extra, systems,
                                    vs ? 2 : 1, vs, medians);
@@ -194,8 +205,7 @@ enum shoal_err sh_bench_recovery(struct sh_bench *bench)
     static struct recovery_bench recovery;
     const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
     recovery = (struct recovery_bench){.bench = bench};
-    plan_make(flags, &recovery.plan);
-    enum shoal_err err = plan_check(bench, &recovery.plan);
+    enum shoal_err err = plan_make(bench, &recovery.plan);
     if (!err)
         err = sh_bench_folder_make_in(flags->folder, "recovery", recovery.folder,
                                       sizeof recovery.folder);
@@ -204,7 +214,10 @@ enum shoal_err sh_bench_recovery(struct sh_bench *bench)
     recovery.plan.folder = recovery.folder;
     uint8_t *source = sh_log_source_make(&recovery.plan);
     recovery.plan.source = source;
-    err = source ? SHOAL_OK : SHOAL_ENOMEM;
+    /* The log, and what the disk alone reads. */
+    err = source ? sh_log_space_check(bench, recovery.folder,
+                                      2 * sh_log_plan_file_bytes(&recovery.plan))
+                 : SHOAL_ENOMEM;
     if (!err && sh_bench_case_wanted(bench, "zone"))
         err = zone_measure(&recovery);
     free(source);

@@ -50,6 +50,21 @@ struct sh_log_plan {
 };
 #define SH_LOG_SOURCE_BYTES (UINT32_C(256) << 10)
 
+/* What a benchmark takes where the flags do not say. Chunks have 64 bytes then, and are half of what their log may take. */
+struct sh_log_defaults {
+    unsigned zones;
+    uint64_t zone_bytes, segment_bytes, buffer_bytes;
+};
+/* Takes what the flags say of the log and its chunks; case, batch, folder and source are the caller's. */
+void sh_log_plan_make(const struct sh_bench_flags *flags, const struct sh_log_defaults *defaults,
+                      struct sh_log_plan *plan);
+/* Refuses flags that do not go together. */
+SHOAL_NODISCARD enum shoal_err sh_log_plan_check(struct sh_bench *bench,
+                                                 const struct sh_log_plan *plan);
+/* Refuses a run that takes so many bytes in a folder which has less room. */
+SHOAL_NODISCARD enum shoal_err sh_log_space_check(struct sh_bench *bench, const char *folder,
+                                                  uint64_t wanted);
+
 /* The source of a plan's payloads: random bytes, which nothing can compress. The caller frees it. NULL: no memory. */
 uint8_t *sh_log_source_make(const struct sh_log_plan *plan);
 /* Bytes that the log's file takes at most. */
