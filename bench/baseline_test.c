@@ -18,6 +18,7 @@
 #include "bench/nng_base.h"
 #include "bench/redis_base.h"
 #include "bench/redis_log_base.h"
+#include "bench/redis_restart_base.h"
 #include "bench/redis_server.h"
 #include "bench/rocksdb_base.h"
 #include "bench/rounds_base.h"
@@ -303,6 +304,35 @@ static void redis_answers_with_what_was_put(void **state)
     assert_true(digests[0] != 0 && digests[1] != 0);
 }
 
+/* A server that was killed has everything again, however its values' sizes are; nothing is left in the folder. */
+static void redis_has_all_after_a_restart(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/shoal-test-XXXXXX";
+    static const struct {
+        uint64_t count;
+        uint32_t size;
+    } shapes[] = {{1, 1}, {1000, 64}, {300, 100000}};
+    static const struct sh_bench_flags flags;
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct sh_redis_restart restart = {
+            .above = folder, .count = shapes[i].count, .size = shapes[i].size, .seed = 7};
+        memset(&result, 0, sizeof result);
+        enum shoal_err err = sh_redis_restart_base_run(&restart, &flags, SH_PLACE_FREE, &result);
+        if (err == SHOAL_ENONAME) {
+            print_message("redis-server is not installed: nothing to test\n");
+            assert_int_equal(rmdir(folder), 0);
+            skip();
+        }
+        assert_int_equal(err, SHOAL_OK);
+        assert_int_equal(result.ops, shapes[i].count);
+        assert_int_equal(result.bytes, shapes[i].count * shapes[i].size);
+        assert_true(result.seconds > 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void a_missing_redis_is_said(void **state)
 {
     (void)state;
@@ -331,6 +361,7 @@ int main(void)
         cmocka_unit_test(others_take_what_a_log_takes),
         cmocka_unit_test(a_child_that_ends_is_an_error),
         cmocka_unit_test(redis_answers_with_what_was_put),
+        cmocka_unit_test(redis_has_all_after_a_restart),
         cmocka_unit_test(a_missing_redis_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -321,6 +321,81 @@ static void logs_are_written_in_every_shape(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* Rows of a case of recovery: which figures are there, and that they can be. */
+static void recovery_figures_check(const char *text, bool is_failure)
+{
+    struct sh_json *row = NULL;
+    struct sh_json_error error;
+    assert_int_equal(sh_json_parse(text, strcspn(text, "\n"), &row, &error), SHOAL_OK);
+    double first_ms = sh_json_f64(sh_json_get(row, "first_ms"));
+    double all_ms = sh_json_f64(sh_json_get(row, "all_ms"));
+    double owners_ms = sh_json_f64(sh_json_get(row, "owners_ms"));
+    double served_ms = sh_json_f64(sh_json_get(row, "served_ms"));
+    assert_true(first_ms > 0 && first_ms <= all_ms);
+    /* By the nodes' logs. */
+    assert_true(owners_ms > 0 && owners_ms <= served_ms);
+    assert_true(sh_json_f64(sh_json_get(row, "zones")) >= 1);
+    assert_true(sh_json_f64(sh_json_get(row, "zone_longest_ms")) > 0);
+    assert_int_equal(sh_json_get(row, "declared_ms") != NULL, is_failure);
+    if (is_failure) {
+        double detect_ms = sh_json_f64(sh_json_get(row, "detect_ms"));
+        assert_true(detect_ms > 0 && detect_ms <= owners_ms);
+        assert_true(sh_json_f64(sh_json_get(row, "declared_ms")) > 0);
+    }
+    sh_json_free(row);
+}
+
+/* Processes are killed, and all that they had is back: of a peer with several zones, beside calls of which none is lost, and of
+ * all nodes. */
+static void chunks_are_back_after_kills(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/shoal-test-XXXXXX";
+    char line[256];
+    char *text = NULL;
+    assert_non_null(mkdtemp(folder));
+    snprintf(line, sizeof line,
+             "recovery --case cluster --count 30000 --zone-bytes 1MiB --nodes 3 --replicas 1"
+             " --size 100 --folder %s --runs 1 --json",
+             folder);
+    assert_int_equal(bench(line, &text), 0);
+    assert_int_equal(rows_check(text, "recovery"), 1);
+    row_has(text, "count", 30000);
+    row_has(text, "nodes", 3);
+    row_has(text, "replicas", 1);
+    row_has(text, "size", 100);
+    row_has(text, "zone_bytes", 1 << 20);
+    recovery_figures_check(text, true);
+    struct sh_json *row = NULL;
+    struct sh_json_error error;
+    assert_int_equal(sh_json_parse(text, strcspn(text, "\n"), &row, &error), SHOAL_OK);
+    assert_true(sh_json_f64(sh_json_get(row, "zones")) >= 3);
+    sh_json_free(row);
+    free(text);
+    assert_int_equal(bench("recovery --case under-load --count 2000 --threads 2 --reads 50"
+                           " --seconds 0.3 --runs 1 --json",
+                           &text),
+                     0);
+    row_has(text, "others", 200);
+    row_has(text, "threads", 2);
+    row_has(text, "reads", 50);
+    recovery_figures_check(text, true);
+    assert_int_equal(sh_json_parse(text, strcspn(text, "\n"), &row, &error), SHOAL_OK);
+    assert_true(sh_json_f64(sh_json_get(row, "before_per_s")) >=
+                sh_json_f64(sh_json_get(row, "others_before_per_s")));
+    assert_true(sh_json_f64(sh_json_get(row, "after_per_s")) > 0);
+    assert_true(sh_json_f64(sh_json_get(row, "longest_ms")) > 0);
+    assert_true(sh_json_f64(sh_json_get(row, "lost")) == 0);
+    sh_json_free(row);
+    free(text);
+    snprintf(line, sizeof line, "recovery --case cold --count 2000 --folder %s --runs 1 --json",
+             folder);
+    assert_int_equal(bench(line, &text), 0);
+    recovery_figures_check(text, false);
+    free(text);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void lists_and_help_are_printed(void **state)
 {
     (void)state;
@@ -365,6 +440,13 @@ static void wrong_words_are_refused(void **state)
                                         "log --size 512KiB",
                                         "log --zones 10000 --zone-bytes 1TiB --segment-bytes 64KiB",
                                         "log --access none",
+                                        "recovery --case cold --count 1TiB",
+                                        "recovery --case cluster --nodes 3 --replicas 3",
+                                        "recovery --case cold --nodes 33",
+                                        "recovery --case under-load --count 7",
+                                        "recovery --case cluster --zone-bytes 1023KiB",
+                                        "recovery --case cluster --size 32MiB",
+                                        "recovery --vs one-level",
                                         "log --levels 1 --vs one-level"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         char *text = NULL;
@@ -385,6 +467,7 @@ int main(void)
         cmocka_unit_test(puts_are_logged_at_each_level),
         cmocka_unit_test(logs_are_written_in_every_shape),
         cmocka_unit_test(names_are_held_against_a_bare_program),
+        cmocka_unit_test(chunks_are_back_after_kills),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,7 +106,7 @@ static enum shoal_err event_run(struct sh_bench_cluster *cluster, bool with_lead
     enum shoal_err err = sh_bench_cluster_open(cluster, SH_BENCH_TIMEOUT_NS, &store);
     if (err)
         return err;
-    err = sh_bench_cluster_await(store);
+    err = sh_bench_cluster_await(cluster, store);
     if (!err)
         err = victim_find(store, &watched.victim);
     watched.begun_ns = sh_bench_now_ns();
@@ -129,7 +129,7 @@ static enum shoal_err call_run(struct sh_bench_cluster *cluster, bool is_superpe
     enum shoal_err err = sh_bench_cluster_open(cluster, SH_BENCH_TIMEOUT_NS, &store);
     if (err)
         return err;
-    err = sh_bench_cluster_await(store);
+    err = sh_bench_cluster_await(cluster, store);
     if (!err)
         err = victim_find(store, &victim);
     if (!err)
@@ -225,7 +225,9 @@ static enum shoal_err case_run(struct failover *failover, const struct sh_bench_
     enum shoal_err err;
     if (strcmp(failover->name, "restart") == 0)
         return sh_failover_restart_run(&failover->restart, flags->count, took_ns_out);
-    err = sh_bench_cluster_start(&cluster, "failover", PEERS, true);
+    const struct sh_bench_cluster_shape shape = {
+        .name = "failover", .superpeers = SH_BENCH_SUPERPEERS, .peers = PEERS, .is_durable = true};
+    err = sh_bench_cluster_start(&cluster, &shape);
     if (err)
         return err;
     if (strcmp(failover->name, "peer-event") == 0)

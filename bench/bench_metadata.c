@@ -222,7 +222,7 @@ static enum shoal_err names_load(const struct metadata *metadata)
     enum shoal_err err = sh_bench_cluster_open(&metadata->cluster, SH_BENCH_TIMEOUT_NS, &store);
     if (err)
         return err;
-    err = sh_bench_cluster_await(store);
+    err = sh_bench_cluster_await(&metadata->cluster, store);
     if (!err)
         err = sh_bench_names_set(store, &names, &result);
     shoal_close(store);
@@ -255,11 +255,13 @@ static enum shoal_err base_start(struct metadata *metadata)
 static enum shoal_err case_measure(struct metadata *metadata, const struct sh_bench_flags *flags)
 {
     bool is_vs = flags->vs != NULL;
+    const struct sh_bench_cluster_shape shape = {
+        .name = "metadata", .superpeers = SH_BENCH_SUPERPEERS, .is_durable = metadata->is_durable};
     enum shoal_err err = SHOAL_OK;
     if (is_vs)
         err = base_start(metadata);
     if (!err)
-        err = sh_bench_cluster_start(&metadata->cluster, "metadata", 0, metadata->is_durable);
+        err = sh_bench_cluster_start(&metadata->cluster, &shape);
     if (!err)
         err = names_load(metadata);
     for (size_t i = 0; i < DEPTHS && !err; i++) {

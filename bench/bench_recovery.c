@@ -1,8 +1,10 @@
-/* Bringing back what a log has (src/recover): a log of zones of chunks of --size bytes (64) is made, unmeasured, with a load and
- * twice as many updates of rows of --batch chunks (10), so that it is as full of outdated entries as a log gets; then it is opened,
- * and all of its chunks go into an empty store.
+/* Bringing back what logs have. The cases cluster, under-load and cold are of real processes (recovery_cluster.h).
  *
  *   zone        one zone (--zones) of --zone-bytes (256 MiB), around the page cache
+ *
+ * (src/recover): a log of zones of chunks of --size bytes (64) is made, unmeasured, with a load and
+ * twice as many updates of rows of --batch chunks (10), so that it is as full of outdated entries as a log gets; then it is opened,
+ * and all of its chunks go into an empty store.
  *
  * An operation is a chunk that is back, as it was written last. --vs disk reads as many bytes as the log's primary log and its slots in use have, of a file that it has
  * just written, in reads of 8 MiB with O_DIRECT, four of them in flight. --seconds has no effect.
@@ -12,11 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "bench/benches.h"
 #include "bench/cluster.h"
 #include "bench/disk_base.h"
 #include "bench/log_run.h"
+#include "bench/recovery_cluster.h"
 #include "recover/home.h"
 
 #define BATCH 10
@@ -26,11 +30,14 @@
 /* Bar: times what the disk takes. */
 #define DISK_MAX 1.3
 
+#define CASES 4
+#define ZONE 0 /* the place of that case */
+
 static const struct sh_log_defaults defaults = {
     .zones = 1, .zone_bytes = 256 << 20, .segment_bytes = 8 << 20, .buffer_bytes = 64 << 20};
 
-const char *const sh_bench_recovery_cases[] = {"zone", NULL};
-const char *const sh_bench_recovery_baselines[] = {"disk", NULL};
+const char *const sh_bench_recovery_cases[] = {"zone", "cluster", "under-load", "cold", NULL};
+const char *const sh_bench_recovery_baselines[] = {"disk", "redis", NULL};
 
 struct recovery_bench {
     struct sh_bench *bench;
@@ -171,10 +178,9 @@ static void expected_make(struct recovery_bench *recovery)
     }
 }
 
-static enum shoal_err zone_measure(struct recovery_bench *recovery)
+static enum shoal_err zone_rows(struct recovery_bench *recovery, const char *vs)
 {
     struct sh_log_plan *plan = &recovery->plan;
-    const char *vs = sh_bench_flags_get(recovery->bench)->vs;
     const struct sh_bench_system systems[] = {{"shoal", run, recovery},
                                               {vs, sh_disk_base_read_run, plan}};
     struct sh_bench_medians medians[2];
@@ -200,27 +206,63 @@ static enum shoal_err zone_measure(struct recovery_bench *recovery)
     return SHOAL_OK;
 }
 
+/* Of a plan that has been made. */
+static enum shoal_err zone_measure(struct recovery_bench *recovery, const char *vs)
+{
+    const char *above = sh_bench_flags_get(recovery->bench)->folder;
+    enum shoal_err err =
+        sh_bench_folder_make_in(above, "recovery", recovery->folder, sizeof recovery->folder);
+    if (err)
+        return err;
+    recovery->plan.folder = recovery->folder;
+    uint8_t *source = sh_log_source_make(&recovery->plan);
+    recovery->plan.source = source;
+    /* The log, and what the disk alone reads. */
+    err = source ? sh_log_space_check(recovery->bench, recovery->folder,
+                                      2 * sh_log_plan_file_bytes(&recovery->plan))
+                 : SHOAL_ENOMEM;
+    if (!err)
+        err = zone_rows(recovery, vs);
+    free(source);
+    sh_bench_folder_remove(recovery->folder);
+    return err;
+}
+
+/* --- All cases --------------------------------------------------------------------------------- */
+
+/* The baseline of a case, if it is the one that was asked for: NULL if not. */
+static const char *vs_of(const struct sh_bench *bench, const char *name)
+{
+    const char *vs = sh_bench_flags_get(bench)->vs;
+    bool is_zone = strcmp(name, "zone") == 0;
+    if (!vs || strcmp(name, "under-load") == 0)
+        return NULL;
+    return strcmp(vs, is_zone ? "disk" : "redis") == 0 ? vs : NULL;
+}
+
 enum shoal_err sh_bench_recovery(struct sh_bench *bench)
 {
     static struct recovery_bench recovery;
-    const struct sh_bench_flags *flags = sh_bench_flags_get(bench);
+    static struct sh_recovery_plan plans[CASES];
+    const char *const *names = sh_bench_recovery_cases;
+    enum shoal_err err = SHOAL_OK;
     recovery = (struct recovery_bench){.bench = bench};
-    enum shoal_err err = plan_make(bench, &recovery.plan);
-    if (!err)
-        err = sh_bench_folder_make_in(flags->folder, "recovery", recovery.folder,
-                                      sizeof recovery.folder);
-    if (err)
-        return err;
-    recovery.plan.folder = recovery.folder;
-    uint8_t *source = sh_log_source_make(&recovery.plan);
-    recovery.plan.source = source;
-    /* The log, and what the disk alone reads. */
-    err = source ? sh_log_space_check(bench, recovery.folder,
-                                      2 * sh_log_plan_file_bytes(&recovery.plan))
-                 : SHOAL_ENOMEM;
-    if (!err && sh_bench_case_wanted(bench, "zone"))
-        err = zone_measure(&recovery);
-    free(source);
-    sh_bench_folder_remove(recovery.folder);
+    /* What can't be measured is refused before anything is. */
+    for (size_t i = 0; names[i] && !err; i++) {
+        SH_ASSERT(i < CASES);
+        if (sh_bench_case_wanted(bench, names[i]))
+            err = i == ZONE ? plan_make(bench, &recovery.plan)
+                            : sh_recovery_plan_make(bench, names[i], vs_of(bench, names[i]) != NULL,
+                                                    &plans[i]);
+    }
+    for (size_t i = 0; names[i] && !err; i++) {
+        const char *vs = vs_of(bench, names[i]);
+        if (!sh_bench_case_wanted(bench, names[i]))
+            continue;
+        if (sh_bench_flags_get(bench)->vs && !vs)
+            sh_bench_note(bench, "--vs disk is for zone, and --vs redis for cluster and cold");
+        err = i == ZONE ? zone_measure(&recovery, vs)
+                        : sh_recovery_cluster_measure(bench, &plans[i], vs);
+    }
     return err;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -20,6 +21,7 @@
 struct member {
     const struct sh_bench_cluster *cluster;
     bool is_superpeer;
+    bool is_awaited; /* a peer: until it has joined */
     unsigned index;
 };
 
@@ -32,12 +34,23 @@ static bool option_set(struct sh_options *options, const char *name, const char 
     return false;
 }
 
+static bool settings_set(struct sh_options *options, const struct sh_bench_cluster_shape *shape)
+{
+    for (size_t i = 0; i < shape->settings_count; i++) {
+        const struct sh_server_setting *setting = &shape->settings[i];
+        if (setting->value && !option_set(options, setting->name, setting->value))
+            return false;
+    }
+    return true;
+}
+
 static void member_main(void *arg, int report_fd)
 {
     const struct member *member = arg;
     const struct sh_bench_cluster *cluster = member->cluster;
+    const struct sh_bench_cluster_shape *shape = &cluster->shape;
     static struct sh_options options;
-    char folder[160], log[192], detail[256] = "";
+    char folder[288], log[320], detail[256] = "";
     const char *bad;
     size_t bad_len;
     struct sh_options_error error = {""};
@@ -48,20 +61,21 @@ static void member_main(void *arg, int report_fd)
     snprintf(log, sizeof log, "%s/log", folder);
     const char *listen = member->is_superpeer ? cluster->addresses[member->index] : "127.0.0.1:0";
     /* Superpeers read their folders side by side: a majority of them has to be there first. */
-    if (member->is_superpeer)
+    if (!member->is_awaited)
         sh_child_report(report_fd, 1);
     if (!freopen(log, "a", stderr) || sh_log_levels_set("info", &bad, &bad_len) ||
         sh_options_init(&options) || !option_set(&options, "cluster", "bench") ||
         !option_set(&options, "roles", member->is_superpeer ? "superpeer" : "peer") ||
         !option_set(&options, "listen", listen) ||
-        !option_set(&options, "registry", cluster->is_durable ? "raft" : "memory") ||
-        (cluster->is_durable && !option_set(&options, "data_dir", folder)) ||
+        !option_set(&options, "registry", shape->is_durable ? "raft" : "memory") ||
+        (shape->is_durable && !option_set(&options, "data_dir", folder)) ||
+        (!member->is_superpeer && !settings_set(&options, shape)) ||
         !option_set(&options, "superpeers", cluster->all) || sh_options_check(&options, &error) ||
         sh_node_create(&options, &node, detail) || sh_node_start(node)) {
         fprintf(stderr, "%s %s\n", error.text, detail);
         return;
     }
-    if (!member->is_superpeer) {
+    if (member->is_awaited) {
         if (!sh_node_wait_ready(node))
             return;
         sh_child_report(report_fd, 1);
@@ -70,20 +84,19 @@ static void member_main(void *arg, int report_fd)
         (void)pause();
 }
 
-static enum shoal_err member_start(struct sh_bench_cluster *cluster, bool is_superpeer,
-                                   unsigned index)
+static enum shoal_err member_start(struct sh_bench_cluster *cluster, struct member member)
 {
-    struct member member = {cluster, is_superpeer, index};
-    return sh_child_start(member_main, &member, SH_PLACE_FREE,
-                          is_superpeer ? &cluster->superpeers[index] : &cluster->peers[index]);
+    struct sh_child *children = member.is_superpeer ? cluster->superpeers : cluster->peers;
+    member.cluster = cluster;
+    return sh_child_start(member_main, &member, SH_PLACE_FREE, &children[member.index]);
 }
 
 /* Chooses ports of loopback at which nothing listens, all different. */
 static enum shoal_err addresses_choose(struct sh_bench_cluster *cluster)
 {
-    int sockets[SH_BENCH_SUPERPEERS];
+    int sockets[SH_BENCH_SUPERPEERS_MAX];
     enum shoal_err err = SHOAL_OK;
-    for (unsigned i = 0; i < SH_BENCH_SUPERPEERS; i++) {
+    for (unsigned i = 0; i < cluster->shape.superpeers; i++) {
         uint16_t port = 0;
         sockets[i] = sh_child_listen(&port);
         if (sockets[i] < 0)
@@ -93,7 +106,7 @@ static enum shoal_err addresses_choose(struct sh_bench_cluster *cluster)
         snprintf(cluster->all + strlen(cluster->all), sizeof cluster->all - strlen(cluster->all),
                  "%s%s", i ? "," : "", cluster->addresses[i]);
     }
-    for (unsigned i = 0; i < SH_BENCH_SUPERPEERS; i++) {
+    for (unsigned i = 0; i < cluster->shape.superpeers; i++) {
         if (sockets[i] >= 0)
             close(sockets[i]);
     }
@@ -137,18 +150,24 @@ void sh_bench_folder_remove(const char *folder)
     (void)rmdir(folder);
 }
 
+static void each_signal(const struct sh_child *children, unsigned count, int signal)
+{
+    for (unsigned i = 0; i < count; i++)
+        (void)(children[i].pid > 0 && kill(children[i].pid, signal));
+}
+
+static void each_stop(struct sh_child *children, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        sh_child_stop(&children[i]);
+}
+
 void sh_bench_cluster_stop(struct sh_bench_cluster *cluster)
 {
-    struct sh_child *children[SH_BENCH_SUPERPEERS + SH_BENCH_PEERS_MAX];
-    unsigned count = 0;
-    for (unsigned i = 0; i < SH_BENCH_PEERS_MAX; i++)
-        children[count++] = &cluster->peers[i];
-    for (unsigned i = 0; i < SH_BENCH_SUPERPEERS; i++)
-        children[count++] = &cluster->superpeers[i];
-    for (unsigned i = 0; i < count; i++)
-        (void)(children[i]->pid > 0 && kill(children[i]->pid, SIGCONT));
-    for (unsigned i = 0; i < count; i++)
-        sh_child_stop(children[i]);
+    each_signal(cluster->peers, SH_BENCH_PEERS_MAX, SIGCONT);
+    each_signal(cluster->superpeers, SH_BENCH_SUPERPEERS_MAX, SIGCONT);
+    each_stop(cluster->peers, SH_BENCH_PEERS_MAX);
+    each_stop(cluster->superpeers, SH_BENCH_SUPERPEERS_MAX);
     if (cluster->folder[0])
         sh_bench_folder_remove(cluster->folder);
     cluster->folder[0] = '\0';
@@ -156,36 +175,56 @@ void sh_bench_cluster_stop(struct sh_bench_cluster *cluster)
 
 void sh_bench_cluster_kill(const struct sh_bench_cluster *cluster)
 {
-    for (unsigned i = 0; i < SH_BENCH_SUPERPEERS; i++)
-        (void)(cluster->superpeers[i].pid > 0 && kill(cluster->superpeers[i].pid, SIGKILL));
+    each_signal(cluster->superpeers, cluster->shape.superpeers, SIGKILL);
 }
 
 void sh_bench_cluster_reap(struct sh_bench_cluster *cluster)
 {
-    for (unsigned i = 0; i < SH_BENCH_SUPERPEERS; i++)
-        sh_child_stop(&cluster->superpeers[i]);
+    each_stop(cluster->superpeers, cluster->shape.superpeers);
 }
 
 enum shoal_err sh_bench_cluster_restart(struct sh_bench_cluster *cluster)
 {
     enum shoal_err err = SHOAL_OK;
-    for (unsigned i = 0; i < SH_BENCH_SUPERPEERS && !err; i++)
-        err = member_start(cluster, true, i);
+    for (unsigned i = 0; i < cluster->shape.superpeers && !err; i++)
+        err = member_start(cluster, (struct member){.is_superpeer = true, .index = i});
     return err;
 }
 
-enum shoal_err sh_bench_cluster_start(struct sh_bench_cluster *cluster, const char *name,
-                                      unsigned peers, bool is_durable)
+void sh_bench_cluster_kill_all(const struct sh_bench_cluster *cluster)
 {
-    SH_ASSERT(peers <= SH_BENCH_PEERS_MAX);
-    *cluster = (struct sh_bench_cluster){.peers_count = peers, .is_durable = is_durable};
-    enum shoal_err err = sh_bench_folder_make(name, cluster->folder, sizeof cluster->folder);
+    each_signal(cluster->peers, cluster->shape.peers, SIGKILL);
+    sh_bench_cluster_kill(cluster);
+}
+
+void sh_bench_cluster_reap_all(struct sh_bench_cluster *cluster)
+{
+    each_stop(cluster->peers, cluster->shape.peers);
+    sh_bench_cluster_reap(cluster);
+}
+
+enum shoal_err sh_bench_cluster_restart_all(struct sh_bench_cluster *cluster)
+{
+    enum shoal_err err = sh_bench_cluster_restart(cluster);
+    for (unsigned i = 0; i < cluster->shape.peers && !err; i++)
+        err = member_start(cluster, (struct member){.index = i});
+    return err;
+}
+
+enum shoal_err sh_bench_cluster_start(struct sh_bench_cluster *cluster,
+                                      const struct sh_bench_cluster_shape *shape)
+{
+    SH_ASSERT(shape->peers <= SH_BENCH_PEERS_MAX);
+    SH_ASSERT(shape->superpeers > 0 && shape->superpeers <= SH_BENCH_SUPERPEERS_MAX);
+    *cluster = (struct sh_bench_cluster){.shape = *shape};
+    enum shoal_err err =
+        sh_bench_folder_make_in(shape->above, shape->name, cluster->folder, sizeof cluster->folder);
     if (!err)
         err = addresses_choose(cluster);
     if (!err)
         err = sh_bench_cluster_restart(cluster);
-    for (unsigned i = 0; i < peers && !err; i++)
-        err = member_start(cluster, false, i);
+    for (unsigned i = 0; i < shape->peers && !err; i++)
+        err = member_start(cluster, (struct member){.is_awaited = true, .index = i});
     if (err)
         sh_bench_cluster_stop(cluster);
     return err;
@@ -206,20 +245,21 @@ enum shoal_err sh_bench_cluster_open(const struct sh_bench_cluster *cluster, uin
 }
 
 /* Whether a superpeer says that each shard is at all superpeers. */
-static bool is_whole(const struct sh_report *report)
+static bool is_whole(const struct sh_report *report, unsigned superpeers)
 {
     bool is_whole = report->shard_count > 0;
     for (unsigned i = 0; i < report->shard_count; i++)
         is_whole &= report->shards[i].owner &&
-                    __builtin_popcountll(report->shards[i].replicas) == SH_BENCH_SUPERPEERS;
+                    (unsigned)__builtin_popcountll(report->shards[i].replicas) == superpeers;
     return is_whole;
 }
 
-enum shoal_err sh_bench_cluster_await(shoal *store)
+enum shoal_err sh_bench_cluster_await(const struct sh_bench_cluster *cluster, shoal *store)
 {
     static struct sh_report report;
     uint64_t deadline_ns = sh_bench_now_ns() + SH_BENCH_TIMEOUT_NS;
-    while (sh_client_report(store, (shoal_nid){1}, &report) || !is_whole(&report)) {
+    while (sh_client_report(store, (shoal_nid){1}, &report) ||
+           !is_whole(&report, cluster->shape.superpeers)) {
         if (sh_bench_now_ns() > deadline_ns)
             return SHOAL_ETIMEOUT;
         (void)poll(NULL, 0, 10);
@@ -227,14 +267,22 @@ enum shoal_err sh_bench_cluster_await(shoal *store)
     return SHOAL_OK;
 }
 
+/* The log of a node; NULL: it cannot be read. */
+static FILE *log_open(const struct sh_bench_cluster *cluster, bool is_superpeer, unsigned index)
+{
+    char path[320];
+    snprintf(path, sizeof path, "%s/%s%u/log", cluster->folder, is_superpeer ? "superpeer" : "peer",
+             index + 1);
+    return fopen(path, "re");
+}
+
 unsigned sh_bench_cluster_leader(const struct sh_bench_cluster *cluster)
 {
     unsigned leader = 0;
     uint64_t best = 0;
-    for (unsigned i = 0; i < SH_BENCH_SUPERPEERS; i++) {
-        char path[192], line[512];
-        snprintf(path, sizeof path, "%s/superpeer%u/log", cluster->folder, i + 1);
-        FILE *file = fopen(path, "r");
+    for (unsigned i = 0; i < cluster->shape.superpeers; i++) {
+        char line[512];
+        FILE *file = log_open(cluster, true, i);
         while (file && fgets(line, sizeof line, file)) {
             const char *term = strstr(line, " leads ") ? strstr(line, "term=") : NULL;
             if (term && strtoull(term + 5, NULL, 10) > best) {
@@ -248,19 +296,51 @@ unsigned sh_bench_cluster_leader(const struct sh_bench_cluster *cluster)
     return leader;
 }
 
-bool sh_bench_cluster_says(const struct sh_bench_cluster *cluster, bool of_superpeers,
-                           const char *text)
+/* The time of day that a line of a log begins with (log.h); 0: it begins with none. */
+static uint64_t line_time_ns(const char *line)
 {
-    bool is_said = false;
-    for (unsigned i = 0; i < (of_superpeers ? SH_BENCH_SUPERPEERS : cluster->peers_count); i++) {
-        char path[192], line[512];
-        snprintf(path, sizeof path, "%s/%s%u/log", cluster->folder,
-                 of_superpeers ? "superpeer" : "peer", i + 1);
-        FILE *file = fopen(path, "r");
-        while (file && fgets(line, sizeof line, file))
-            is_said |= strstr(line, text) != NULL;
+    struct tm tm = {0};
+    const char *rest = strptime(line, "%Y-%m-%dT%H:%M:%S.", &tm);
+    time_t seconds = rest ? timegm(&tm) : -1;
+    return seconds < 0 ? 0
+                       : (uint64_t)seconds * UINT64_C(1000000000) +
+                             (uint64_t)strtoull(rest, NULL, 10) * 1000;
+}
+
+static void said_add(struct sh_bench_said *said, const char *line, uint64_t at_ns)
+{
+    const char *field = strstr(line, " ns=");
+    uint64_t took_ns = field ? strtoull(field + 4, NULL, 10) : 0;
+    said->count++;
+    if (!said->first_ns || at_ns < said->first_ns)
+        said->first_ns = at_ns;
+    if (at_ns > said->last_ns)
+        said->last_ns = at_ns;
+    if (took_ns > said->longest_ns)
+        said->longest_ns = took_ns;
+}
+
+struct sh_bench_said sh_bench_cluster_said(const struct sh_bench_cluster *cluster,
+                                           bool of_superpeers, const char *text, uint64_t since_ns)
+{
+    struct sh_bench_said said = {0};
+    unsigned count = of_superpeers ? cluster->shape.superpeers : cluster->shape.peers;
+    for (unsigned i = 0; i < count; i++) {
+        char line[512];
+        FILE *file = log_open(cluster, of_superpeers, i);
+        while (file && fgets(line, sizeof line, file)) {
+            uint64_t at_ns = strstr(line, text) ? line_time_ns(line) : 0;
+            if (at_ns && at_ns / 1000 >= since_ns / 1000)
+                said_add(&said, line, at_ns);
+        }
         if (file)
             fclose(file);
     }
-    return is_said;
+    return said;
+}
+
+bool sh_bench_cluster_says(const struct sh_bench_cluster *cluster, bool of_superpeers,
+                           const char *text)
+{
+    return sh_bench_cluster_said(cluster, of_superpeers, text, 0).count > 0;
 }

@@ -26,12 +26,14 @@ static enum shoal_err begin(struct sh_failover_restart *restart, uint64_t count)
     restart->acknowledged = calloc(restart->more, 1);
     if (!restart->acknowledged)
         return SHOAL_ENOMEM;
-    enum shoal_err err = sh_bench_cluster_start(&restart->cluster, "restart", 0, true);
+    const struct sh_bench_cluster_shape shape = {
+        .name = "restart", .superpeers = SH_BENCH_SUPERPEERS, .is_durable = true};
+    enum shoal_err err = sh_bench_cluster_start(&restart->cluster, &shape);
     if (!err)
         err = sh_bench_cluster_open(&restart->cluster, SH_BENCH_TIMEOUT_NS, &store);
     if (err)
         return err;
-    err = sh_bench_cluster_await(store);
+    err = sh_bench_cluster_await(&restart->cluster, store);
     if (!err)
         err = sh_bench_names_set(store, &names, &result);
     shoal_close(store);
@@ -107,7 +109,7 @@ enum shoal_err sh_failover_restart_run(struct sh_failover_restart *restart, uint
     if (!err)
         err = sh_bench_names_check(store, restart->count, restart->acknowledged, restart->more);
     if (!err)
-        err = sh_bench_cluster_await(store);
+        err = sh_bench_cluster_await(&restart->cluster, store);
     shoal_close(store);
     return err;
 }

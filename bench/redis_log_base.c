@@ -1,18 +1,13 @@
 #include "bench/redis_log_base.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/log.h"
 #include "bench/cluster.h"
+#include "bench/redis_client.h"
 #include "bench/redis_server.h"
-#include "bench/resp.h"
 
 #define KEY_FIRST UINT64_C(10000000) /* 8 digits */
 #define ROUND 256                    /* commands of one send; two rounds are in flight */
@@ -21,19 +16,10 @@
 
 struct client {
     const struct sh_log_plan *plan;
-    int fd;
+    struct sh_redis_client redis;
     uint8_t *out; /* a round */
-    uint8_t in[IN_BYTES];
-    size_t in_size;
     uint64_t sent, answered;
 };
-
-static enum shoal_err lost(const char *what, int cause)
-{
-    SH_ERROR("bench", "connection to the Redis server failed", SH_TEXT("in", what),
-             SH_TEXT("cause", strerror(cause)));
-    return cause == EAGAIN ? SHOAL_ETIMEOUT : SHOAL_ECONNLOST;
-}
 
 /* Sends a round of what is drawn; *more_out: there may be another. */
 static enum shoal_err round_send(struct client *client, struct sh_log_draws *draws, bool *more_out)
@@ -49,38 +35,18 @@ static enum shoal_err round_send(struct client *client, struct sh_log_draws *dra
     }
     *more_out = count == ROUND;
     client->sent += count;
-    for (const uint8_t *from = client->out; from < at;) {
-        ssize_t sent = send(client->fd, from, (size_t)(at - from), MSG_NOSIGNAL);
-        if (sent <= 0)
-            return lost("send", errno);
-        from += sent;
-    }
-    return SHOAL_OK;
+    return sh_redis_client_send(&client->redis, client->out, (size_t)(at - client->out));
 }
 
-/* Takes what has come, waiting for it. */
-static enum shoal_err answers_take(struct client *client)
+static enum shoal_err reply_take(void *arg, const struct sh_resp *reply)
 {
-    ssize_t got = recv(client->fd, client->in + client->in_size, IN_BYTES - client->in_size, 0);
-    if (got <= 0)
-        return lost("recv", got < 0 ? errno : ECONNRESET);
-    client->in_size += (size_t)got;
-    size_t taken = 0;
-    for (;;) {
-        struct sh_resp reply =
-            sh_resp_read(sh_bytes_make(client->in + taken, client->in_size - taken));
-        if (reply.kind == SH_RESP_PARTIAL)
-            break;
-        if (reply.kind != SH_RESP_STATUS || client->answered == client->sent) {
-            SH_ERROR("bench", "unexpected reply from the Redis server",
-                     SH_U64("kind", (uint64_t)reply.kind));
-            return SHOAL_EPROTO;
-        }
-        client->answered++;
-        taken += reply.taken;
+    struct client *client = arg;
+    if (reply->kind != SH_RESP_STATUS || client->answered == client->sent) {
+        SH_ERROR("bench", "unexpected reply from the Redis server",
+                 SH_U64("kind", (uint64_t)reply->kind));
+        return SHOAL_EPROTO;
     }
-    client->in_size -= taken;
-    memmove(client->in, client->in + taken, client->in_size);
+    client->answered++;
     return SHOAL_OK;
 }
 
@@ -94,7 +60,7 @@ static enum shoal_err drawn_set(struct client *client, struct sh_log_draws *draw
         if (has_more && client->sent - client->answered <= ROUND)
             err = round_send(client, draws, &has_more);
         else
-            err = answers_take(client);
+            err = sh_redis_client_take(&client->redis, reply_take, client);
         if (has_more && sh_bench_now_ns() >= deadline_ns)
             has_more = false;
     }
@@ -123,28 +89,6 @@ static enum shoal_err client_measure(struct client *client, const struct sh_chil
     return err;
 }
 
-static enum shoal_err client_open(struct client *client, uint16_t port)
-{
-    struct timeval limit = {.tv_sec = WAIT_S};
-    client->out = malloc(ROUND * SH_RESP_COMMAND_BYTES(1, client->plan->size));
-    if (!client->out)
-        return SHOAL_ENOMEM;
-    client->fd = sh_child_connect(port);
-    if (client->fd < 0 || fcntl(client->fd, F_SETFL, 0) != 0 ||
-        setsockopt(client->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0 ||
-        setsockopt(client->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0)
-        return lost("connect", errno);
-    return SHOAL_OK;
-}
-
-static void client_free(struct client *client)
-{
-    if (client->fd >= 0)
-        close(client->fd);
-    free(client->out);
-    free(client);
-}
-
 enum shoal_err sh_redis_log_base_run(void *arg, const struct sh_bench_flags *flags,
                                      enum sh_placement placement,
                                      struct sh_bench_result *result_out)
@@ -153,21 +97,22 @@ enum shoal_err sh_redis_log_base_run(void *arg, const struct sh_bench_flags *fla
     struct sh_child server = {.pid = 0};
     char folder[512] = "";
     (void)flags;
-    struct client *client = calloc(1, sizeof *client);
-    if (!client)
+    struct client client = {.plan = plan,
+                            .redis = {.fd = -1},
+                            .out = malloc(ROUND * SH_RESP_COMMAND_BYTES(1, plan->size))};
+    if (!client.out)
         return SHOAL_ENOMEM;
-    client->plan = plan;
-    client->fd = -1;
     enum shoal_err err = sh_bench_folder_make_in(plan->folder, "redis", folder, sizeof folder);
     if (!err)
-        err = sh_redis_server_start_logged(placement, folder, &server);
+        err = sh_redis_server_start_logged(placement, folder, SH_REDIS_START_NS, &server);
     if (!err)
-        err = client_open(client, server.port);
+        err = sh_redis_client_open(&client.redis, server.port, IN_BYTES, WAIT_S);
     if (!err)
-        err = client_measure(client, &server, result_out);
+        err = client_measure(&client, &server, result_out);
     sh_child_stop(&server);
     if (folder[0])
         sh_bench_folder_remove(folder);
-    client_free(client);
+    sh_redis_client_close(&client.redis);
+    free(client.out);
     return err;
 }

@@ -11,7 +11,6 @@
 #include "base/log.h"
 
 #define START_TRIES 4
-#define START_TIMEOUT_NS UINT64_C(30000000000)
 
 struct program {
     char path[4096];
@@ -71,15 +70,15 @@ static bool server_answers(uint16_t port)
 
 enum shoal_err sh_redis_server_start(enum sh_placement placement, struct sh_child *server_out)
 {
-    return sh_redis_server_start_logged(placement, NULL, server_out);
+    return sh_redis_server_start_logged(placement, NULL, SH_REDIS_START_NS, server_out);
 }
 
 enum shoal_err sh_redis_server_start_logged(enum sh_placement placement, const char *folder,
-                                            struct sh_child *server_out)
+                                            uint64_t timeout_ns, struct sh_child *server_out)
 {
     struct program program = {.folder = folder};
     enum shoal_err err = program_find(&program);
-    uint64_t deadline_ns = sh_bench_now_ns() + START_TIMEOUT_NS;
+    uint64_t deadline_ns = sh_bench_now_ns() + timeout_ns;
     for (int i = 0; !err && i < START_TRIES; i++) {
         struct sh_child server;
         err = sh_child_start(program_run, &program, placement, &server);

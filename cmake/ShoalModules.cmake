@@ -189,17 +189,20 @@ function(shoal_cross_tests folder)
     endif()
 endfunction()
 
-# The program on libshoal that the end-to-end tests drive, and the one that makes them a log, also those of a release; never
-# installed.
+# The program on libshoal that the end-to-end tests drive, the one that makes them a log, and the clients of campaigns, also those of a
+# release; never installed.
 function(shoal_e2e_client)
     add_executable(e2e_log ${CMAKE_SOURCE_DIR}/tests/e2e/log_maker.c)
     target_link_libraries(e2e_log PRIVATE sh_log_a)
     set_target_properties(e2e_log PROPERTIES
         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
     add_executable(e2e_client ${CMAKE_SOURCE_DIR}/tests/e2e/client.c)
-    target_link_libraries(e2e_client PRIVATE shoal_static)
-    set_target_properties(e2e_client PROPERTIES
-        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+    add_executable(campaign_worker ${CMAKE_SOURCE_DIR}/tests/campaign/worker.c)
+    foreach(program e2e_client campaign_worker)
+        target_link_libraries(${program} PRIVATE shoal_static)
+        set_target_properties(${program} PROPERTIES
+            RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+    endforeach()
 endfunction()
 
 # Planted mistakes (sim/planted/*.patch), each of one source file: bin/planted/NAME is the program that

@@ -232,12 +232,13 @@ void cw_unlocked(struct cw_slot *slot)
  */
 
 /* A node says of all chunks that it created that it has them, unless it gave them away; also of those of
- * its former lives, and of others' that those had, which are gone. */
+ * its former lives, and of others' that those had, which are gone. A process whose life is over serves nothing, whatever
+ * it says. */
 static bool serves(const struct cw_host *host, shoal_cid cid)
 {
     sh_lid lid;
     uint32_t size;
-    if (!host->chunks)
+    if (!host->chunks || cw_is_over(host))
         return false;
     shoal_nid self = sh_msg_nid(host->msg);
     if (sh_holdings_look(sh_chunks_holdings(host->chunks), self, cid, false, &lid))

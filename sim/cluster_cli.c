@@ -26,7 +26,7 @@ struct request {
 
 struct totals {
     uint64_t seeds, virtual_ns, operations, moves, lost, crashes, flips, judged, unjudged, recruits,
-        dismissals, drains, zones;
+        dismissals, drains, zones, renewals;
     uint64_t started_ns, reported_ns;
 };
 
@@ -179,6 +179,7 @@ static bool run_seed(const struct request *request, uint64_t seed, struct totals
     totals->moves += result.moves;
     totals->lost += result.lost;
     totals->crashes += result.crashes;
+    totals->renewals += result.renewals;
     totals->flips += result.flips;
     totals->recruits += result.recruits;
     totals->dismissals += result.dismissals;
@@ -203,14 +204,14 @@ static void report(const struct totals *totals, uint64_t now_ns)
     double virtual_s = (double)totals->virtual_ns / 1e9;
     printf("%" PRIu64 " seeds held, %.2f virtual hours in %.0f s (%.0f virtual seconds a second); "
            "%" PRIu64 " operations, %" PRIu64 " moves, %" PRIu64 " crashes, %" PRIu64
-           " flipped bits noticed, %" PRIu64 " chunks died, %" PRIu64 " peers drained, %" PRIu64
-           " superpeers came and %" PRIu64 " went, %" PRIu64
-           " answers about zones; of programs %" PRIu64 " calls judged, %" PRIu64
+           " lives declared failed and followed, %" PRIu64 " flipped bits noticed, %" PRIu64
+           " chunks died, %" PRIu64 " peers drained, %" PRIu64 " superpeers came and %" PRIu64
+           " went, %" PRIu64 " answers about zones; of programs %" PRIu64 " calls judged, %" PRIu64
            " histories without a verdict\n",
            totals->seeds, virtual_s / 3600, real_s, real_s > 0 ? virtual_s / real_s : 0,
-           totals->operations, totals->moves, totals->crashes, totals->flips, totals->lost,
-           totals->drains, totals->recruits, totals->dismissals, totals->zones, totals->judged,
-           totals->unjudged);
+           totals->operations, totals->moves, totals->crashes, totals->renewals, totals->flips,
+           totals->lost, totals->drains, totals->recruits, totals->dismissals, totals->zones,
+           totals->judged, totals->unjudged);
     (void)fflush(stdout);
 }
 

@@ -54,7 +54,7 @@ static bool follows(const struct shoal_node *before, const struct shoal_event *e
     case SHOAL_EVENT_PRESENT:
         return !before;
     case SHOAL_EVENT_RETURNED:
-        return before && before->state == SHOAL_NODE_FAILED;
+        return before && before->state == SHOAL_NODE_FAILED && before->nid.v < SH_PEER_NID_MIN;
     case SHOAL_EVENT_MOVED:
         return before && before->state == event->node.state;
     default:
@@ -70,9 +70,13 @@ static bool on_event(void *arg, const struct shoal_event *event)
     static const char *const kinds[] = {
         [SHOAL_EVENT_PRESENT] = "is there", [SHOAL_EVENT_JOINED] = "joined",
         [SHOAL_EVENT_LEFT] = "left",        [SHOAL_EVENT_FAILED] = "failed",
-        [SHOAL_EVENT_RETURNED] = "is back", [SHOAL_EVENT_MOVED] = "moved"};
+        [SHOAL_EVENT_RETURNED] = "is back", [SHOAL_EVENT_MOVED] = "moved",
+        [SHOAL_EVENT_AWAY] = "is away"};
     if (!event || program->is_dying)
         return !program->is_dying;
+    /* Of zones the worlds of recoveries look at the records. */
+    if (event->kind == SHOAL_EVENT_ZONE_LOST || event->kind == SHOAL_EVENT_ZONE_OLDER)
+        return true;
     cw_say(world, program->host->node, "hears that node %u %s, in epoch %" PRIu64,
            event->node.nid.v, kinds[event->kind], event->epoch);
     CW_HOLDS(world, event->epoch >= replica->epoch,

@@ -64,11 +64,18 @@ static void boot_node(struct cw_host *host)
         return;
     }
     host->flip.is_there = false; /* none that is needed */
-    host->is_drained = host->is_empty = false;
-    if (host->kind != CW_PEER)
-        return;
-    CW_HOLDS(world, !cw_may_promote(host) || host->superpeer || !cw_host_has_superpeer(host),
+    if (host->kind == CW_PEER)
+        cw_host_lives(host);
+    else
+        host->is_drained = host->is_empty = false;
+}
+
+void cw_host_lives(struct cw_host *host)
+{
+    SH_ASSERT(host->kind == CW_PEER);
+    CW_HOLDS(host->world, !cw_may_promote(host) || host->superpeer || !cw_host_has_superpeer(host),
              "peer %u has not started the superpeer that its disk has", host->index);
+    host->is_drained = host->is_empty = false;
     host->instance = sh_identity_life(host->identity);
     host->ids_base = sh_store_ids_wanted(host->store) - 1;
 }

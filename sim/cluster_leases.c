@@ -1,4 +1,4 @@
-/* Leases never overlap: looked at by the world's time, whatever the nodes' clocks show. Superpeers
+/* Leases never overlap, and a life that is over is over: looked at by the world's time, whatever the nodes' clocks show. Superpeers
  * that were promoted are looked at like the first ones. */
 #include "ring/arcs.h"
 #include "sim/cluster_world_int.h"
@@ -73,6 +73,42 @@ void cw_leases_watch(struct cw_world *world)
     watch_ring(world);
 }
 
+static bool is_over(const struct cw_world *world, shoal_nid nid, uint64_t instance)
+{
+    for (unsigned i = 0; i < CW_LIVES; i++) {
+        if (world->over[nid.v % CW_NUMBERS][i] == instance)
+            return true;
+    }
+    return false;
+}
+
+bool cw_is_over(const struct cw_host *host)
+{
+    shoal_nid nid = host->msg ? sh_msg_nid(host->msg) : SHOAL_NID_NONE;
+    return nid.v && is_over(host->world, nid, host->instance);
+}
+
+/* A life of a peer that is not up owns nothing from then on, though its process may not know that: what it had is lost.
+ * And it never is up again. */
+static void life_seen(struct cw_world *world, const struct sh_node *node)
+{
+    bool was_over = is_over(world, node->nid, node->instance);
+    if (node->state == SH_NODE_UP) {
+        CW_HOLDS(world, !was_over, "a life of node %u that was over is up again", node->nid.v);
+        return;
+    }
+    for (unsigned i = 0; !was_over && i < world->config.peers; i++) {
+        struct cw_host *host = cw_peer(world, i);
+        bool is_it = host->store && host->instance == node->instance &&
+                     sh_msg_nid(host->msg).v == node->nid.v;
+        if (is_it && !host->is_empty)
+            cw_copies_lost(host);
+    }
+    if (!was_over)
+        world->over[node->nid.v % CW_NUMBERS]
+                   [world->over_count[node->nid.v % CW_NUMBERS]++ % CW_LIVES] = node->instance;
+}
+
 void cw_leases_view_seen(struct cw_world *world, const struct sh_view *view)
 {
     if (view->epoch <= world->declared_epoch)
@@ -81,6 +117,8 @@ void cw_leases_view_seen(struct cw_world *world, const struct sh_view *view)
     for (size_t i = 0; i < view->count; i++) {
         const struct sh_node *node = &view->nodes[i];
         uint64_t *failed_ns = &world->failed_ns[node->nid.v % CW_NUMBERS];
+        if (node->role == SH_ROLE_PEER)
+            life_seen(world, node);
         bool is_failed = node->role == SH_ROLE_PEER && node->state == SH_NODE_FAILED;
         if (!is_failed)
             *failed_ns = 0;

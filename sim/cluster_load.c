@@ -74,7 +74,7 @@ static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
         return;
     if (err == SHOAL_OK)
         cw_slot_send(slot, nid);
-    else if (err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED)
+    else if (err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED || err == SHOAL_ELOST)
         cw_slot_absent(slot, err);
     else
         cw_slot_again(slot, err);

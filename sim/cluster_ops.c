@@ -130,13 +130,9 @@ void cw_slot_absent(struct cw_slot *slot, enum shoal_err err)
     }
     struct cw_chunk *chunk = chunk_of(slot);
     bool may_be_absent = chunk->is_lost || chunk->is_removing;
-    CW_HOLDS(world, may_be_absent || err == SHOAL_EFAILED,
-             "chunk %u:%" PRIu64 " is gone, though nobody removed it and no node with it died",
-             shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid));
-    if (!may_be_absent) {
-        cw_slot_again(slot, err); /* its node was only taken for dead, and will be back */
-        return;
-    }
+    CW_HOLDS(world, may_be_absent,
+             "chunk %u:%" PRIu64 " is gone (%s), though nobody removed it and no node with it died",
+             shoal_cid_creator(chunk->cid).v, shoal_cid_local(chunk->cid), shoal_err_name(err));
     if (slot->op == CW_REMOVE && !chunk->is_lost && err == SHOAL_EFAILED) {
         cw_slot_again(slot, err);
         return;
@@ -240,7 +236,8 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
         cw_slot_over(slot);
     } else if (err == SHOAL_OK) {
         wrote(slot);
-    } else if (slot->op != CW_CREATE && (err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED)) {
+    } else if (slot->op != CW_CREATE &&
+               (err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED || err == SHOAL_ELOST)) {
         cw_slot_absent(slot, err);
     } else {
         if ((err == SHOAL_ECONNLOST || err == SHOAL_ETIMEOUT) && writes && !slot->is_asking_outcome)

@@ -36,12 +36,13 @@ struct cw_process {
     struct sh_node_world world, inner;
     struct sh_node_run *node;
     struct guarded steps[SH_CREW_STEPS_MAX];
-    unsigned step_count;
+    unsigned step_count, steps_begun; /* steps_begun: that the world runs, in each life the same */
     struct sh_step inner_steps[SH_CREW_STEPS_MAX]; /* of the superpeer inside */
     unsigned inner_count;
     struct thread threads[THREADS_MAX]; /* the first is the main one */
     struct thread *current;
     bool is_over; /* the node's steps have ended */
+    bool is_told; /* to stop */
 };
 
 /* --- Its parts, for the checkers ---------------------------------------------------------------
@@ -177,18 +178,13 @@ static unsigned inner_run(void *arg)
 static uint64_t inner_due(void *arg)
 {
     struct cw_process *process = arg;
-    uint64_t due_ns = SH_NEVER;
-    for (unsigned i = 0; i < process->inner_count; i++) {
-        const struct sh_step *step = &process->inner_steps[i];
-        uint64_t step_ns = step->due_ns ? step->due_ns(step->arg) : SH_NEVER;
-        due_ns = step_ns < due_ns ? step_ns : due_ns;
-    }
-    return due_ns;
+    return sh_steps_due_ns(process->inner_steps, process->inner_count);
 }
 
 static void steps_begin(struct cw_process *process)
 {
     struct cw_host *host = process->host;
+    process->steps_begun = process->step_count;
     for (unsigned i = 0; i < process->step_count; i++) {
         struct guarded *guarded = &process->steps[i];
         sh_world_step_add(host->world->sim, host->node,
@@ -292,17 +288,57 @@ static uint64_t threads_due(void *arg)
     return due_ns;
 }
 
+/* A peer's next life begins in its process. The world runs the steps that it has run before, whose objects are others by
+ * now. */
+static enum shoal_err renew(struct cw_process *process)
+{
+    struct cw_host *host = process->host;
+    const struct sh_superpeer *superpeer = host->superpeer;
+    char detail[256];
+    host->epoch = 0;
+    process->step_count = 0;
+    enum shoal_err err = sh_node_renew(&process->node, detail);
+    if (err)
+        return err;
+    SH_ASSERT(process->step_count == process->steps_begun);
+    err = sh_node_start(process->node);
+    if (err)
+        return err;
+    process->is_over = false;
+    parts_take(process);
+    CW_HOLDS(host->world, host->superpeer == superpeer,
+             "the superpeer beside peer %u did not run on when the peer's life ended", host->index);
+    cw_host_lives(host);
+    cw_zones_boot(host);
+    sh_sim_wake(host->world->sim, host->node);
+    return SHOAL_OK;
+}
+
+static enum shoal_err live(struct cw_process *process)
+{
+    (void)sh_node_wait_ready(process->node);
+    enum shoal_err err = sh_node_wait_stopped(process->node);
+    if (!process->world.has_crashed)
+        cw_host_stops(process->host);
+    parts_forget(process->host);
+    return err;
+}
+
 /* What shoald does once its node is made. */
 static void *main_run(void *arg)
 {
     struct cw_process *process = arg;
     struct cw_host *host = process->host;
-    (void)sh_node_wait_ready(process->node);
-    enum shoal_err err = sh_node_wait_stopped(process->node);
+    enum shoal_err err = live(process);
+    while (!process->world.has_crashed && !process->is_told && sh_node_is_over(process->node)) {
+        cw_tell(host->world, host->node, "begins its next life(error)", (uint64_t)err, 0);
+        host->world->result->renewals++;
+        err = renew(process);
+        if (err)
+            break;
+        err = live(process);
+    }
     bool has_crashed = process->world.has_crashed;
-    if (!has_crashed)
-        cw_host_stops(host);
-    parts_forget(host);
     sh_node_destroy(process->node);
     process->node = NULL;
     if (!has_crashed && !process->world.has_crashed)
@@ -413,6 +449,8 @@ enum shoal_err cw_process_start(struct cw_host *host, char *detail)
     if (cw_may_promote(host)) {
         process->inner.env = sh_world_env_inner(sim, host->node);
         process->world.inner = &process->inner;
+        /* The superpeer goes on with the files when the peer's life ends. */
+        process->world.env.disk = process->inner.env.disk;
     }
     enum shoal_err err =
         sh_node_create_in(&process->options, &process->world, &process->node, detail);
@@ -427,8 +465,10 @@ enum shoal_err cw_process_start(struct cw_host *host, char *detail)
         return err;
     }
     steps_begin(process);
-    if (host->kind == CW_PEER)
+    if (host->kind == CW_PEER) {
         cw_zones_boot(host);
+        cw_zones_step_add(host);
+    }
     (void)on_thread_start(process, main_run, process);
     sh_world_step_add(
         sim, host->node,
@@ -439,6 +479,8 @@ enum shoal_err cw_process_start(struct cw_host *host, char *detail)
 
 void cw_process_stop(struct cw_host *host)
 {
+    if (host->process)
+        host->process->is_told = true;
     if (host->process && host->process->node)
         sh_node_stop(host->process->node);
     sh_sim_wake(host->world->sim, host->node);

@@ -202,13 +202,7 @@ static unsigned library_run(void *arg)
 static uint64_t library_due(void *arg)
 {
     struct cw_program *program = arg;
-    uint64_t due_ns = SH_NEVER;
-    for (unsigned i = 0; i < program->step_count; i++) {
-        const struct sh_step *step = &program->steps[i];
-        uint64_t step_ns = step->due_ns ? step->due_ns(step->arg) : SH_NEVER;
-        due_ns = step_ns < due_ns ? step_ns : due_ns;
-    }
-    return due_ns;
+    return sh_steps_due_ns(program->steps, program->step_count);
 }
 
 /* --- Life --------------------------------------------------------------------------------------

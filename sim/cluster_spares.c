@@ -56,7 +56,7 @@ static void stop(struct cw_fiber *fiber, struct cw_host *host)
     cw_say(world, program->host->node, "stops host %u", host->node);
     world->result->stops++;
     if (cw_draw(fiber, 2) && nid.v)
-        (void)!sh_client_stop_node(program->store, nid);
+        (void)!sh_client_stop_node(program->store, nid, 0);
     else
         cw_process_stop(host);
 }

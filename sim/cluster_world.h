@@ -7,7 +7,8 @@
  *   - no chunk is served by two nodes, and no chunk ID is given out twice while its chunk is there;
  *   - a chunk is an atomic register: a read returns the last write that was acknowledged before it
  *     began or one that was begun before it ended, never one older than another read had returned;
- *   - what was acknowledged is there, unless a node died that had a copy of it;
+ *   - what was acknowledged is there, unless the life of a node that had a copy of it is over: it died, or was
+ *     declared failed, though it was only slow. Such a life is never up again;
  *   - writers' leases on a chunk never overlap, by the clocks of those who hold them;
  *   - no peer has a lease while the superpeers' leader may declare it failed, or has; none answers
  *     what it was asked after that; no two superpeers answer for one shard of the ring;
@@ -85,8 +86,10 @@ struct sh_cluster_world_result {
     uint64_t leases;   /* locks that programs were granted, or that were extended */
     uint64_t zones;    /* updates of zones that were acknowledged, and questions answered */
     uint64_t barriers; /* members of barriers that were let go on */
-    uint64_t lost;     /* chunks that died with their nodes */
+    uint64_t lost;     /* chunks that were lost with the lives of their nodes */
     uint64_t crashes;
+    uint64_t
+        renewals; /* lives of peers that were declared failed, and after which the next began in the same process */
     uint64_t flips;    /* bits that went bad, and were noticed */
     uint64_t judged;   /* calls of programs, in histories that were checked */
     uint64_t unjudged; /* histories that were too long for a verdict */

@@ -26,6 +26,7 @@
 #define CW_CHUNK_BYTES_MAX 40000
 #define CW_EPOCHS 65536
 #define CW_NUMBERS 128
+#define CW_LIVES 16
 /* Programs' chunks; those of the other clients are bigger, so that one is told from the other. */
 #define CW_WORD_BYTES 8
 /* In all that programs write into chunks, but for what they add. */
@@ -62,7 +63,7 @@ struct cw_chunk {
     uint64_t generation;         /* another one each time that the place is used anew */
     uint64_t acked, begun, seen; /* values: acknowledged, perhaps written, read by anybody */
     bool is_removing;            /* a removal was begun */
-    /* The node died that served it; or one that had a copy while it was moving, and nobody has
+    /* The life of the node is over that served it; or of one that had a copy while it was moving, and nobody has
      * served it since. */
     bool is_lost;
     bool has_writer;
@@ -174,9 +175,11 @@ struct cw_world {
     uint64_t generations, tokens;
     uint64_t deaths;           /* how often a peer has died or stopped with chunks */
     uint64_t views[CW_EPOCHS]; /* by epoch: a hash of the view, 0: not seen */
-    /* By node ID: when it was declared failed; 0: it was not, or is up again. */
+    /* By node ID: when its last life was declared failed; 0: it was not, or the next one is up. */
     uint64_t failed_ns[CW_NUMBERS];
-    uint64_t declared_epoch; /* of the view that says so */
+    uint64_t declared_epoch;             /* of the view that says so */
+    uint64_t over[CW_NUMBERS][CW_LIVES]; /* lives that were seen not to be up, the last ones */
+    unsigned over_count[CW_NUMBERS];
     uint64_t watched_ns;
     unsigned watched_part;
     bool ends;                 /* clients begin nothing */
@@ -228,7 +231,9 @@ struct cw_host *cw_host_add(struct cw_world *world, enum cw_kind kind, uint16_t 
 void cw_host_drop(struct cw_host *host);
 /* A client ends for good. */
 void cw_host_leave(struct cw_host *host);
-/* Its process has stopped in order: before its objects go, and after. */
+/* A peer's life has begun, with its process or in it. */
+void cw_host_lives(struct cw_host *host);
+/* Its process has stopped in order, or its life has: before its objects go. And its process has, after that. */
 void cw_host_stops(struct cw_host *host);
 void cw_host_stopped(struct cw_host *host, enum shoal_err err);
 /* Whether its disk holds a superpeer. */
@@ -298,7 +303,9 @@ void cw_programs_check(struct cw_world *world);
 
 void cw_zones_open(struct cw_world *world);
 void cw_zones_close(struct cw_world *world);
-/* A peer's process has begun, or ends: before its objects go. */
+/* A peer's process has begun. */
+void cw_zones_step_add(struct cw_host *host);
+/* A life of it has, or ends: before its objects go. */
 void cw_zones_boot(struct cw_host *host);
 void cw_zones_drop(struct cw_host *host);
 /* All are to be read once more. */
@@ -330,7 +337,7 @@ void cw_tell(struct cw_world *world, unsigned node, const char *kind, uint64_t a
 
 /* epoch: the last that was seen there. */
 void cw_view_seen(struct cw_host *host, uint64_t *epoch, const struct sh_view *view);
-/* Before a node's objects go: what it had is lost. */
+/* A node's life is over, or its objects are about to go: what it had is lost. */
 void cw_copies_lost(struct cw_host *host);
 /* How many nodes serve a chunk. */
 unsigned cw_servers_of(struct cw_world *world, shoal_cid cid);
@@ -357,6 +364,8 @@ const char *cw_leftover(const struct cw_world *world, const struct cw_host **hos
 
 void cw_leases_watch(struct cw_world *world);
 bool cw_has_lease(const struct cw_host *host);
+/* Whether a peer's process runs on with a life that has failed or left by the newest view: it owns nothing any more. */
+bool cw_is_over(const struct cw_host *host);
 void cw_leases_view_seen(struct cw_world *world, const struct sh_view *view);
 /* A peer did what a client asked it for at a time of the world. */
 void cw_leases_answered(struct cw_world *world, shoal_nid nid, uint64_t asked_ns);

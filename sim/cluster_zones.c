@@ -6,7 +6,7 @@
  *   - a change that was acknowledged is the version behind the one that it named, by the life that owned that
  *     one, or by its next owner;
  *   - the incarnation rises with each change of the owner or the backups, and with no other;
- *   - a zone whose removal was acknowledged is gone for ever, and none is gone whose removal was not begun;
+ *   - a zone whose removal was acknowledged is gone for ever, and none is gone whose removal was not begun, but such as never had a backup;
  *   - lists have all zones that were there before and stay. */
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +83,7 @@ static struct zone *zone_at(struct cw_world *world, unsigned at)
 static bool has_same_holders(const struct sh_zone *a, const struct sh_zone *b)
 {
     struct sh_zone as = *b;
+    sh_zone_former_set(&as, a->former, a->former_life);
     as.flags = a->flags;
     as.wanted = a->wanted;
     as.first = a->first;
@@ -126,12 +127,20 @@ static void version_see(struct cw_world *world, struct zone *zone, const struct 
         zone->seen = seen->version;
 }
 
+/* Whether superpeers remove it once its owner has failed: it never had a backup. */
+static bool has_none_to_keep_it(struct zone *zone)
+{
+    const struct version *at = version_of(zone, zone->seen);
+    return at && at->is_whole && at->zone.incarnation == 1 && !at->zone.count;
+}
+
 /* A record, or that there is none, as an answer to what was asked when `seen` was the highest version. */
 static void record_see(struct cw_world *world, const struct worker *worker, struct zone *zone,
                        const struct sh_zone_answer *answer)
 {
     CW_HOLDS(world, !answer->is_doubtful, "zones are said to be lost, though no disk is");
     if (!answer->is_there) {
+        zone->is_removing |= has_none_to_keep_it(zone);
         CW_HOLDS(world, zone->is_removing || zone->is_removed || !worker->seen,
                  "zone %" PRIx64 ", which was there, is gone", zone->id);
         return;
@@ -232,8 +241,9 @@ static void on_listed(struct sh_zone_list *list, enum shoal_err err)
     if (host->zones->is_closing)
         return;
     for (unsigned i = 0; !err && i < ZONES; i++) {
-        const struct zone *zone = zone_at(host->world, i);
-        bool is_expected = zone->is_used && worker->expected[i] == zone->id && !zone->is_removing;
+        struct zone *zone = zone_at(host->world, i);
+        bool is_expected = zone->is_used && worker->expected[i] == zone->id && !zone->is_removing &&
+                           !has_none_to_keep_it(zone);
         CW_HOLDS(host->world, !is_expected || worker->listed >> i & 1,
                  "zone %" PRIx64 " is not in the list of node %u", zone->id, list->nid.v);
     }
@@ -336,7 +346,11 @@ static void act_begin(struct worker *worker, struct zone *zone)
         return;
     }
     change_draw(host->world, &worker->asked);
+    if (worker->act == ZONE_CHANGE && cw_below(host->world, 3) == 0)
+        sh_zone_former_set(&worker->asked, SHOAL_NID_NONE, 0);
     if (worker->act == ZONE_TAKE) {
+        if (!worker->asked.former.v)
+            sh_zone_former_set(&worker->asked, worker->asked.owner, worker->asked.life);
         worker->asked.owner = sh_msg_nid(host->msg);
         worker->asked.life = worker->life;
     }
@@ -462,8 +476,14 @@ void cw_zones_boot(struct cw_host *host)
         peer->workers[i] =
             (struct worker){.host = host, .due_ns = cw_now(host) + cw_below(world, CW_S)};
     host->zones = peer;
-    sh_world_step_add(world->sim, host->node,
-                      (struct sh_step){.name = "zones", .run = run, .due_ns = due_ns, .arg = host});
+}
+
+void cw_zones_step_add(struct cw_host *host)
+{
+    if (host->world->zones)
+        sh_world_step_add(
+            host->world->sim, host->node,
+            (struct sh_step){.name = "zones", .run = run, .due_ns = due_ns, .arg = host});
 }
 
 void cw_zones_drop(struct cw_host *host)

@@ -664,6 +664,16 @@ const struct sh_image *sh_sim_disk_file(const struct sh_disk *base, const char *
     return entry < 0 ? NULL : &disk->stable.inodes[entry]->stored.stable;
 }
 
+void sh_sim_disk_lose(struct sh_disk *base)
+{
+    struct sim_disk *disk = sim_of(base);
+    SH_ASSERT(disk->down && !disk->changes);
+    trace(disk, "lose()", 0, 0, (struct sh_bytes){0});
+    memset(&disk->seen, 0, sizeof disk->seen);
+    memset(&disk->stable, 0, sizeof disk->stable);
+    sweep_inodes(disk);
+}
+
 static void image_flip(struct sh_image *image, uint64_t bit)
 {
     uint8_t byte;

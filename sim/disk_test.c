@@ -503,6 +503,24 @@ static void a_bit_is_flipped_and_back(void **state)
     sh_world_destroy(world);
 }
 
+static void a_lost_disk_has_nothing(void **state)
+{
+    (void)state;
+    struct sh_disk_faults faults = {0};
+    struct sh_disk *disk;
+    int file;
+    struct sh_world *world = make_world(4, &faults, &disk);
+    assert_int_equal(write_bytes(disk, open_file(disk, "a"), 0, 'a', 100), SHOAL_OK);
+    assert_int_equal(sync_file(disk, open_file(disk, "a")), SHOAL_OK);
+    assert_int_equal(sync_names(disk), SHOAL_OK);
+    sh_world_crash(world, 0);
+    sh_world_disk_lose(world, 0);
+    sh_world_restart(world, 0);
+    assert_int_equal(sh_disk_open(disk, "a", false, &file), SHOAL_ENONAME);
+    assert_int_equal(write_bytes(disk, open_file(disk, "a"), 0, 'b', 10), SHOAL_OK);
+    sh_world_destroy(world);
+}
+
 static void errors_and_flips_happen_by_chance(void **state)
 {
     (void)state;
@@ -664,6 +682,7 @@ int main(void)
         cmocka_unit_test(discards_are_safe_once_synced),
         cmocka_unit_test(trouble_of_one_disk_begins_and_ends),
         cmocka_unit_test(a_bit_is_flipped_and_back),
+        cmocka_unit_test(a_lost_disk_has_nothing),
         cmocka_unit_test(errors_and_flips_happen_by_chance),
         cmocka_unit_test(failed_sync_is_never_made_good),
         cmocka_unit_test(synced_write_covers_its_place_alone),

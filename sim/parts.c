@@ -85,7 +85,10 @@ void sh_sim_parts_hold(const struct sh_sim_parts *parts, const struct sh_env *en
                                     .chunks = *parts->chunks,
                                     .locks = *parts->locks,
                                     .directory = *parts->directory,
-                                    .clock = env->clock};
+                                    .clock = env->clock,
+                                    .are_former_over = parts->are_former_over,
+                                    .are_former_lost = parts->are_former_lost,
+                                    .arg = parts->arg};
     must(sh_moves_create(&moves, parts->moves));
 }
 

@@ -23,6 +23,10 @@ struct sh_sim_parts {
     struct sh_chunks **chunks;
     struct sh_locks **locks;
     struct sh_moves **moves;
+    /* Of the config of the moves, with arg, as in node/moves.h; NULL: no peer has had a former life; no zone of one is lost. */
+    bool (*are_former_over)(void *arg);
+    bool (*are_former_lost)(void *arg);
+    void *arg;
 };
 
 /* Those of a host that has them as members of these names. */

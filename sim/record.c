@@ -11,6 +11,7 @@
 #include "node/chunks.h"
 #include "node/locks.h"
 #include "node/moves.h"
+#include "superpeer/superpeer_fuzz.h"
 
 #define BYTES_MAX 250
 #define SHORT_MAX 127 /* raft_fuzz and ring_fuzz have sizes below 128 */
@@ -48,17 +49,6 @@ struct route {
 static struct route routes[ROUTES_MAX];
 static unsigned routes_count;
 
-/* In the order of superpeer_fuzz.c. */
-static const sh_msg_type superpeer_types[] = {
-    SH_CLUSTER_JOIN,    SH_CLUSTER_HEARTBEAT, SH_CLUSTER_LEAVE,    SH_CLUSTER_LOOKUP,
-    SH_CLUSTER_TREE,    SH_CLUSTER_VIEW_GET,  SH_CLUSTER_SUSPECT,  SH_CLUSTER_PING,
-    SH_CLUSTER_REFUSED, SH_CLUSTER_EVENTS,    SH_CLUSTER_METADATA, SH_CLUSTER_COMMIT,
-    SH_CLUSTER_RESOLVE, SH_CLUSTER_REPORT,    SH_CLUSTER_ASK,      SH_CLUSTER_HEARD,
-    SH_CLUSTER_DISMISS, SH_CLUSTER_LOST,      SH_CLUSTER_RAFT,     SH_CLUSTER_PROPOSE,
-    SH_CLUSTER_HERE,    SH_CLUSTER_DISMISSED, SH_CLUSTER_RECRUIT,  SH_CLUSTER_RING,
-    SH_CLUSTER_FORGET,  SH_CLUSTER_REFERS,    SH_CLUSTER_ZONE,     SH_CLUSTER_ZONE_GET,
-    SH_CLUSTER_ZONES,
-};
 /* A member's questions, in the order in which it asks them. */
 static const sh_msg_type member_types[] = {SH_CLUSTER_JOIN, SH_CLUSTER_HEARTBEAT, SH_CLUSTER_LEAVE};
 /* In the order of moves_fuzz.c. */
@@ -93,7 +83,7 @@ void sh_record_begin(void)
 {
     static const sh_msg_type raft[] = {SH_CLUSTER_RAFT}, ring[] = {SH_CLUSTER_RING},
                              update[] = {SH_CLUSTER_METADATA}, lookup[] = {SH_CLUSTER_LOOKUP};
-    ADD(SUPERPEER, superpeer_types);
+    ADD(SUPERPEER, superpeer_fuzz_types);
     ADD(RAFT, raft);
     ADD(RING, ring);
     ADD(UPDATE, update);
@@ -178,7 +168,7 @@ static bool is_of_superpeers(sh_msg_type type)
 {
     return type == SH_CLUSTER_RAFT || type == SH_CLUSTER_RING || type == SH_CLUSTER_PROPOSE ||
            type == SH_CLUSTER_HERE || type == SH_CLUSTER_DISMISSED || type == SH_CLUSTER_HEARD ||
-           type == SH_CLUSTER_REFERS || type == SH_CLUSTER_REFUSED;
+           type == SH_CLUSTER_REFERS || type == SH_CLUSTER_REFUSED || type == SH_CLUSTER_FORMER;
 }
 
 static void superpeer_put(struct sh_writer *w, const struct route *route, struct sample *sample)

@@ -402,6 +402,12 @@ const struct sh_image *sh_world_disk_file(const struct sh_world *world, unsigned
     return sh_sim_disk_file(node_of(world, node)->env.disk, name);
 }
 
+void sh_world_disk_lose(struct sh_world *world, unsigned node)
+{
+    SH_ASSERT(!sh_world_is_up(world, node));
+    sh_sim_disk_lose(node_of(world, node)->env.disk);
+}
+
 void sh_world_disk_flip(struct sh_world *world, unsigned node, const char *name, uint64_t bit)
 {
     sh_sim_disk_flip(node_of(world, node)->env.disk, name, bit);
@@ -517,13 +523,7 @@ static unsigned draw_turns(struct sh_world *world, struct turn *turns, unsigned 
 /* When a step of the node is due first, in the world's time: later than now. */
 static uint64_t node_due_ns(const struct sh_world *world, struct node *node)
 {
-    uint64_t due_ns = SH_NEVER;
-    for (unsigned k = 0; k < node->step_count; k++) {
-        const struct sh_step *step = &node->steps[k];
-        uint64_t due = step->due_ns ? step->due_ns(step->arg) : SH_NEVER;
-        if (due < due_ns)
-            due_ns = due;
-    }
+    uint64_t due_ns = sh_steps_due_ns(node->steps, node->step_count);
     if (due_ns == SH_NEVER) {
         node->overdue = 0;
         return SH_NEVER;

@@ -129,6 +129,8 @@ struct sh_image;
 /* What a file of the node is after a crash, until it is written to (image.h); NULL: there is none. */
 const struct sh_image *sh_world_disk_file(const struct sh_world *world, unsigned node,
                                           const char *name);
+/* The disk of a node that has crashed is replaced by an empty one. */
+void sh_world_disk_lose(struct sh_world *world, unsigned node);
 /* A bit of a file that the node has written before it crashed is wrong from now on; again: right. */
 void sh_world_disk_flip(struct sh_world *world, unsigned node, const char *name, uint64_t bit);
 

@@ -44,6 +44,7 @@ void sh_sim_disk_crash(struct sh_disk *disk);
 /* The disk takes calls again. */
 void sh_sim_disk_up(struct sh_disk *disk);
 const struct sh_image *sh_sim_disk_file(const struct sh_disk *disk, const char *name);
+void sh_sim_disk_lose(struct sh_disk *disk);
 void sh_sim_disk_flip(struct sh_disk *disk, const char *name, uint64_t bit);
 
 /* malloc and realloc that assert. */

@@ -31,6 +31,16 @@ static inline void backup_fail(unsigned i, bool is_seen)
     }
 }
 
+/* The same, with all that it has taken on its disk: it was stopped in order, and is to be back. */
+static inline void backup_stop(unsigned i)
+{
+    if (!owner.backups[i].msg || owner.are_failed[i])
+        return;
+    fake_backup_sync(&owner.backups[i]);
+    owner.are_away[i] = true;
+    backup_fail(i, true);
+}
+
 /* It is there again, in another life, with what its disk had. */
 static inline void backup_return(unsigned i)
 {
@@ -38,7 +48,7 @@ static inline void backup_return(unsigned i)
         owner.backups[i].life += UINT64_C(1) << 32;
         sh_world_restart(owner.world, 2 + i);
     }
-    owner.are_failed[i] = false;
+    owner.are_failed[i] = owner.are_away[i] = false;
     owner_view(&owner);
 }
 

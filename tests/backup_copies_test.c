@@ -1,4 +1,5 @@
 /* Zones are copied to a backup that is added at so many bytes a second, whatever the size of their chunks, and so many at a time; writes go on meanwhile. */
+#include "backup/completion.h"
 #include "tests/backup_cases_int.h"
 #include "tests/seed_int.h"
 
@@ -205,6 +206,77 @@ static void a_large_chunk_that_has_left_is_copied(void **state)
     owner_close(&owner);
 }
 
+#define RESULTS                                                                                    \
+    5000u /* more than a client may have under way: of the last ones to a former life it is not known what was acknowledged */
+#define FORMER_LIFE 4999u
+
+static uint64_t asked_for; /* chunk */
+static struct {
+    unsigned count;
+    bool are_known[RESULTS + 1]; /* by number */
+} got[3];
+
+/* What came of requests on one chunk: the node ran each second one itself, and another node the others, before the chunk came here. */
+static void results(void *arg, uint64_t first, uint64_t last,
+                    void (*each)(void *each_arg, const struct sh_completion *completion),
+                    void *each_arg)
+{
+    (void)arg;
+    assert_true(first <= last && first >> 48 == last >> 48);
+    for (uint64_t i = 1; i <= RESULTS && first <= asked_for && asked_for <= last; i++) {
+        bool is_own = i % 2;
+        const struct sh_completion completion = {.client = 5,
+                                                 .number = i,
+                                                 .acknowledged =
+                                                     is_own && i != FORMER_LIFE ? i - 1 : 0,
+                                                 .node = is_own ? FAKE_OWNER : 77,
+                                                 .chunk = asked_for,
+                                                 .value = 1000 + i};
+        each(each_arg, &completion);
+    }
+}
+
+static void on_entry(const struct fake_backup *backup, const struct fake_zone *zone,
+                     const struct sh_replication_entry *entry)
+{
+    unsigned i = backup->nid.v - FAKE_OWNER - 1u;
+    struct sh_completion completion;
+    (void)zone;
+    if (!entry->completion.size)
+        return;
+    assert_true(sh_completion_get(entry->completion, &completion));
+    assert_true(entry->kind == SH_REPLICATION_REMOVAL && completion.chunk == asked_for);
+    uint64_t number = completion.number;
+    assert_true(completion.client == 5 && number <= RESULTS && completion.value == 1000 + number);
+    bool is_former = number == FORMER_LIFE;
+    assert_int_equal(completion.node, is_former ? FAKE_OWNER : number % 2 ? 0 : 77);
+    assert_true(is_former || number % 2 == 0 || completion.acknowledged == number - 1);
+    got[i].count += !got[i].are_known[number];
+    got[i].are_known[number] = true;
+}
+
+/* A backup that is added gets what came of requests before, too, and gets it alone: clients may repeat these, and a recovery may be from that backup. */
+static void results_are_copied(void **state)
+{
+    (void)state;
+    memset(got, 0, sizeof got);
+    owner.config.results = results;
+    owner_open(&owner, &calm, 3, 2, 3);
+    owner.config.results = NULL; /* of the next owner */
+    for (unsigned i = 0; i < 3; i++)
+        owner.backups[i].on_entry = on_entry;
+    asked_for = shoal_cid_make((shoal_nid){FAKE_OWNER}, owner_change(&owner, OWNER_NEW, 0, 100)).v;
+    owner_pass(&owner, 500 * FAKE_MS);
+    assert_true(is_at(zone_of(shoal_cid_local((shoal_cid){asked_for})), 0) && !got[0].count);
+    owner.are_failed[2] = false;
+    owner_view(&owner);
+    owner_settle(&owner);
+    assert_true(is_at(zone_of(shoal_cid_local((shoal_cid){asked_for})), 2));
+    assert_int_equal(got[2].count, RESULTS);
+    assert_true(!got[0].count && !got[1].count);
+    owner_close(&owner);
+}
+
 int main(void)
 {
     test_logs_set();
@@ -214,6 +286,7 @@ int main(void)
         cmocka_unit_test(a_copy_shows_how_far_it_is),
         cmocka_unit_test(a_copy_that_is_behind_is_recorded_later),
         cmocka_unit_test(a_large_chunk_that_has_left_is_copied),
+        cmocka_unit_test(results_are_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -323,7 +323,10 @@ struct fake_backup {
     bool keeps;
     uint64_t free_bytes; /* of its disk; 0: half of it */
     uint32_t full_ppm, gone_ppm, lost_ppm, busy_ppm, mute_ppm;
-    bool is_lenient;  /* chunks that its model has no place for are left out */
+    bool is_lenient; /* chunks that its model has no place for are left out */
+    /* Is told each entry that it takes, with its number; NULL: nobody wants to know. */
+    void (*on_entry)(const struct fake_backup *backup, const struct fake_zone *zone,
+                     const struct sh_replication_entry *entry);
     bool is_stuck;    /* its disk does not get on */
     uint64_t pace_ns; /* it takes one entry of a zone in that time */
     struct fake_zone zones[FAKE_ZONES];
@@ -371,6 +374,18 @@ static inline struct fake_zone *fake_begin(struct fake_backup *backup,
     return zone;
 }
 
+/* Whether the log has dropped that zone in this incarnation, or in a higher one: then it begins the zone only in a higher one. */
+static inline bool fake_is_grave(const struct fake_backup *backup,
+                                 const struct sh_replication_open *open)
+{
+    for (unsigned i = 0; i < FAKE_ZONES; i++) {
+        const struct fake_zone *zone = &backup->zones[i];
+        if (!zone->is_there && zone->id == open->zone && zone->incarnation >= open->incarnation)
+            return true;
+    }
+    return false;
+}
+
 static inline enum shoal_err fake_open(struct fake_backup *backup,
                                        const struct sh_replication_open *open,
                                        struct fake_zone **zone_out)
@@ -385,6 +400,8 @@ static inline enum shoal_err fake_open(struct fake_backup *backup,
     if (!zone) {
         if (!is_anew && open->first != 1)
             return SHOAL_EDIFFERS;
+        if (fake_is_grave(backup, open))
+            return SHOAL_EEXIST;
         zone = fake_begin(backup, open);
         backup->anews++;
     } else if (is_anew) {
@@ -401,6 +418,8 @@ static inline enum shoal_err fake_open(struct fake_backup *backup,
     } else if (open->first > zone->now.next ||
                (open->first == zone->now.next && open->first_part > zone->part)) {
         return SHOAL_EDIFFERS;
+    } else if (zone->incarnation < open->since && zone->now.next > open->begun) {
+        return SHOAL_EDIFFERS; /* an earlier owner wrote what is beyond */
     }
     *zone_out = zone;
     return SHOAL_OK;
@@ -585,6 +604,8 @@ static inline void fake_entries_take(struct fake_backup *backup, struct fake_zon
         bool is_there = number < zone->now.next || (number == zone->now.next && part < zone->part);
         if (!is_there) {
             assert_true(number == zone->now.next && part == zone->part);
+            if (backup->on_entry)
+                backup->on_entry(backup, zone, &entry);
             fake_entry_take(backup, zone, &entry);
             zone->pace_at = fake_now(backup) + backup->pace_ns;
         }
@@ -724,6 +745,13 @@ static inline void fake_backup_boot(void *arg, struct sh_world *world, unsigned 
         world, node,
         (struct sh_step){
             .name = "backup", .run = fake_backup_run, .due_ns = fake_backup_due, .arg = backup});
+}
+
+/* What a log does before its node stops in order. */
+static inline void fake_backup_sync(struct fake_backup *backup)
+{
+    for (unsigned i = 0; i < FAKE_ZONES; i++)
+        backup->zones[i].durable = backup->zones[i].now;
 }
 
 /* The power fails: what is not durable is lost. */

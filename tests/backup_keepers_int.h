@@ -200,8 +200,7 @@ static inline void zone_read(struct real_backup *backup, struct sh_replog_zone *
                              struct fake_zone *zone)
 {
     struct reading reading = {.zone = zone, .bytes = calloc(FAKE_CHUNKS, OWNER_CHUNK_MAX)};
-    const struct sh_replog_read read = {
-        .rest_max = 10000, .take = on_item, .done = on_read, .arg = &reading};
+    const struct sh_replog_read read = {.take = on_item, .done = on_read, .arg = &reading};
     memset(zone, 0, sizeof *zone);
     zone->is_there = true;
     zone->id = sh_replog_zone_id(logged);

@@ -52,7 +52,8 @@ struct owner {
     struct fake_superpeer superpeer;
     struct fake_backup backups[FAKE_BACKUPS];
     unsigned backups_count;
-    bool are_failed[FAKE_BACKUPS];
+    bool are_failed[FAKE_BACKUPS]; /* not up */
+    bool are_away[FAKE_BACKUPS];   /* of these: stopped in order, and to be back */
     uint64_t epoch;
     /* Of backups that are not fakes; NULL: all are. */
     struct sh_world_node (*backup_node)(struct owner *owner, unsigned i);
@@ -198,7 +199,8 @@ static inline void owner_check(struct owner *owner, enum sh_level level)
 
 static inline void owner_op_end(struct owner_op *op)
 {
-    if (op->local)
+    /* The ID of a chunk that was removed may be another one's by now. */
+    if (op->local && op->owner->chunks[op->local].op == op)
         op->owner->chunks[op->local].op = NULL;
     free(op->bytes);
     op->bytes = NULL;
@@ -441,7 +443,10 @@ static inline void owner_view(struct owner *owner)
     for (unsigned i = 0; i < owner->backups_count; i++) {
         bool is_failed = owner->are_failed[i];
         owner_node_put(&view, (uint16_t)(FAKE_OWNER + 1 + i), 2 + i,
-                       is_failed ? SH_NODE_FAILED : SH_NODE_UP, owner->backups[i].life);
+                       !is_failed           ? SH_NODE_UP
+                       : owner->are_away[i] ? SH_NODE_AWAY
+                                            : SH_NODE_FAILED,
+                       owner->backups[i].life);
         owner->superpeer.are_down[i] = is_failed;
     }
     assert_int_equal(sh_directory_view_apply(owner->directory, &view), SHOAL_OK);
@@ -490,6 +495,7 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
                                    struct sh_world_node (*backup_node)(struct owner *owner,
                                                                        unsigned i))
 {
+    const struct sh_backup_config base = owner->config;
     bool has_copysets = owner->config.cluster.has_copysets;
     uint32_t sparse_zones = owner->config.sparse_zones;
     unsigned placement = owner->config.cluster.placement;
@@ -497,6 +503,7 @@ static inline void owner_open_with(struct owner *owner, const struct sh_world_co
     uint64_t copy_bytes_per_s = owner->config.cluster.copy_bytes_per_s;
     uint64_t zone_bytes = owner->zone_bytes_next;
     memset(owner, 0, sizeof *owner);
+    owner->config.results = base.results;
     owner->config.sparse_zones = sparse_zones;
     owner->config.cluster.copies_max = copies_max;
     owner->config.cluster.copy_bytes_per_s = copy_bytes_per_s;
@@ -632,6 +639,7 @@ static inline unsigned owner_records(struct owner *owner)
 /* Whether nothing is on its way, all zones have what they are to have, and all backups have all of it, durably. */
 static inline bool owner_is_settled(void *arg)
 {
+    struct sh_zone record;
     struct owner *owner = arg;
     struct sh_zone_state zone;
     for (unsigned i = 0; i < OWNER_OPS; i++) {
@@ -645,6 +653,10 @@ static inline bool owner_is_settled(void *arg)
          from = zone.number + 1) {
         if (zone.count != zone.wanted)
             return false;
+        uint64_t id = sh_zone_id((shoal_nid){FAKE_OWNER}, zone.number);
+        if (sh_metadata_zone(owner->superpeer.metadata, id, &record) &&
+            record.incarnation != zone.incarnation)
+            return false; /* a change of the record is under way */
         for (unsigned i = 0; i < zone.count; i++) {
             const struct sh_zone_state_backup *backup = &zone.backups[i];
             if (backup->state != SH_SINK_STREAMING || !backup->is_recorded ||

@@ -491,8 +491,7 @@ static bool zone_read(struct cut *cut, unsigned zone, struct reading *reading)
     memset(reading, 0, sizeof *reading);
     reading->cut = cut;
     reading->zone = zone;
-    const struct sh_replog_read read = {
-        .rest_max = 1000, .take = on_item, .done = on_read, .arg = reading};
+    const struct sh_replog_read read = {.take = on_item, .done = on_read, .arg = reading};
     if (!logged)
         return false;
     assert_int_equal(sh_replog_zone_read(logged, &read), SHOAL_OK);
@@ -503,6 +502,39 @@ static bool zone_read(struct cut *cut, unsigned zone, struct reading *reading)
     if (reading->err)
         cut_fail(cut, shoal_err_name(reading->err), zone, reading->end);
     return true;
+}
+
+/* How what was found differs from each edition that it may be. */
+static void differences_print(const struct contents *found, const struct history *history,
+                              const struct bounds *bounds, uint64_t end, struct contents *room)
+{
+    print_message("found before %llu; editions %u to %u, of which the last has %zu entries\n",
+                  (unsigned long long)end, bounds->first, bounds->last,
+                  history->editions[bounds->last].count);
+    for (unsigned i = bounds->first; i <= bounds->last; i++) {
+        unsigned printed = 0;
+        const struct edition *edition = &history->editions[i];
+        print_message("edition %u (incarnation %u, anew %d), sent before %llu:\n", i,
+                      edition->incarnation, edition->is_anew, (unsigned long long)bounds->most[i]);
+        contents_expect(edition, end, room);
+        for (uint64_t k = 0; k <= CHUNKS + NOTES && printed < 8; k++) {
+            uint64_t chunk = k <= CHUNKS ? UINT64_C(1) << 48 | k : k - CHUNKS;
+            const struct content *a = content_of((struct contents *)found, chunk);
+            const struct content *b = content_of(room, chunk);
+            if (a->is_there == b->is_there && (!a->is_there || a->sum == b->sum))
+                continue;
+            printed++;
+            print_message("  chunk %llx: found %d of %u bytes, expected %d of %u bytes; written by",
+                          (unsigned long long)chunk, a->is_there, a->total, b->is_there, b->total);
+            for (size_t n = 0; n < edition->count; n++) {
+                const struct sent_entry *sent = &edition->entries[n];
+                if ((sent->entry.chunk & 0xffff) == (chunk & 0xffff) &&
+                    !(sent->entry.chunk >> 48) == !(chunk >> 48) && !sent->entry.piece)
+                    print_message(" %llu", (unsigned long long)sent->number);
+            }
+            print_message("\n");
+        }
+    }
 }
 
 /* A zone of a state is what its stream was before some number, which the acknowledgements allow. */
@@ -526,6 +558,7 @@ static void zone_check(struct cut *cut, unsigned zone)
         if (contents_are(&reading.contents, &cut->expected[zone], &chunk))
             return;
     }
+    differences_print(&reading.contents, history, &bounds, end, &cut->expected[zone]);
     cut_fail(cut, "the zone is not what its stream was before some number", zone,
              chunk ? chunk : end);
 }

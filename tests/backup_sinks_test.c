@@ -310,7 +310,8 @@ static void the_only_replica_begins_anew_last(void **state)
     owner_close(&owner);
 }
 
-/* A life that the superpeers have declared over changes nothing, until they see it as up again. */
+/* A life that the superpeers have declared over changes nothing, and does not go out of service by itself: they may only
+ * seem to, as here, where they take the life for up again. */
 static void a_life_that_is_over_changes_nothing(void **state)
 {
     (void)state;
@@ -384,6 +385,9 @@ static void trouble_make(void)
         sh_world_cut(owner.world, 1, owner_draw(&owner, 2 + owner.backups_count));
         break;
     case 2:
+        if (backups_up() > 1)
+            backup_stop(i);
+        break;
     case 3:
         if (backups_up() > 1)
             backup_fail(i, owner_draw(&owner, 2));

@@ -47,6 +47,14 @@ static void open_and_write(unsigned backups, uint8_t replicas)
     assert_int_equal(owner_status(&owner).given_up, 0);
 }
 
+/* The third backup is up from now on, and takes nothing: zones are copied to it, and don't come to an end. */
+static void copies_begin(void)
+{
+    owner.backups[2].full_ppm = 1000000;
+    owner.are_failed[2] = false;
+    owner_view(&owner);
+}
+
 /* The ways in which a backup stands still. */
 static void falls_silent(unsigned i)
 {
@@ -257,6 +265,26 @@ static void an_owner_that_stood_still_gives_nobody_up(void **state)
     owner_close(&owner);
 }
 
+/* Nor does it give up the copy of a zone that was under way. */
+static void an_owner_that_stood_still_goes_on_copying(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 3, 2, 3);
+    owner.is_checking = true;
+    write_for(400 * FAKE_MS);
+    copies_begin();
+    owner_pass(&owner, 1 * SECOND);
+    assert_true(owner_status(&owner).copies > 0);
+    sh_world_pause(owner.world, 1);
+    owner_pass(&owner, 20 * SECOND);
+    owner.backups[2].full_ppm = 0;
+    sh_world_resume(owner.world, 1);
+    owner_settle(&owner);
+    assert_int_equal(owner_status(&owner).given_up, 0);
+    assert_int_equal(chunks_in(2), chunks_in(0));
+    owner_close(&owner);
+}
+
 /* Nor does one that is cut off from all of them. */
 static void an_owner_that_is_cut_off_gives_nobody_up(void **state)
 {
@@ -285,9 +313,7 @@ static void a_copy_that_stands_still_goes_elsewhere(void **state)
     write_for(400 * FAKE_MS);
     owner_pass(&owner, 100 * FAKE_MS);
     assert_int_equal(owner_status(&owner).copies_done, 0);
-    owner.backups[2].full_ppm = 1000000;
-    owner.are_failed[2] = false;
-    owner_view(&owner);
+    copies_begin();
     owner_pass(&owner, 1 * SECOND);
     assert_true(owner_status(&owner).copies > 0);
     owner.are_failed[3] = false;
@@ -296,6 +322,24 @@ static void a_copy_that_stands_still_goes_elsewhere(void **state)
     assert_true(owner_status(&owner).given_up > 0);
     assert_true(!chunks_in(2) && chunks_in(3));
     owner.backups[2].full_ppm = 0;
+    owner_close(&owner);
+}
+
+/* Without others it gets them itself in the end: its log, which has dropped what it had of them, begins them anew in a higher incarnation only. */
+static void a_copy_that_was_given_up_begins_anew(void **state)
+{
+    (void)state;
+    owner_open(&owner, &calm, 3, 2, 3);
+    owner.is_checking = true;
+    write_for(400 * FAKE_MS);
+    copies_begin();
+    while (!owner_status(&owner).given_up)
+        owner_pass(&owner, 100 * FAKE_MS);
+    owner.backups[2].full_ppm = 0;
+    owner_pass(&owner, 30 * SECOND);
+    assert_int_equal(owner_status(&owner).under_replicated, 0);
+    owner_settle(&owner);
+    assert_int_equal(chunks_in(2), chunks_in(0));
     owner_close(&owner);
 }
 
@@ -371,8 +415,10 @@ int main(void)
         cmocka_unit_test(the_only_backup_stays_until_another_has_the_zone),
         cmocka_unit_test(the_only_backup_stays),
         cmocka_unit_test(an_owner_that_stood_still_gives_nobody_up),
+        cmocka_unit_test(an_owner_that_stood_still_goes_on_copying),
         cmocka_unit_test(an_owner_that_is_cut_off_gives_nobody_up),
         cmocka_unit_test(a_copy_that_stands_still_goes_elsewhere),
+        cmocka_unit_test(a_copy_that_was_given_up_begins_anew),
         cmocka_unit_test(lost_records_are_made_anew),
         cmocka_unit_test(a_removed_record_fences),
         cmocka_unit_test(zones_that_can_have_no_more_cost_nothing),

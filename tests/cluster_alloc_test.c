@@ -209,7 +209,7 @@ static void changes(void)
     struct host *fresh = host_start(host_add(&cluster, PEER));
     alloc_plan.is_held = false;
     run_for(&cluster, FAILURE);
-    sh_member_leave(peers[1]->member, on_left, peers[1]);
+    sh_member_leave(peers[1]->member, 0, on_left, peers[1]);
     if (!run_until(&cluster, has_left, peers[1], 20 * S))
         fail_msg("allocation %zu: a peer can't leave", due);
     sh_world_crash(cluster.world, 1);

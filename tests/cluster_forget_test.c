@@ -208,7 +208,8 @@ static uint64_t shards_that_speak(struct scene *scene, shoal_nid nid, uint64_t e
     uint64_t shards = 0;
     sh_store64(bytes, epoch);
     sh_store16(bytes + 8, 1);
-    sh_store16(bytes + 10, nid.v);
+    sh_store64(bytes + 10, 0);
+    sh_store16(bytes + 18, nid.v);
     for (uint16_t i = 1; i <= 3; i++)
         shards |= ask(scene, (shoal_nid){i}, SH_CLUSTER_REFERS, sh_bytes_make(bytes, sizeof bytes))
                       .shards;

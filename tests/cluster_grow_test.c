@@ -162,7 +162,7 @@ static void three_become_one(void **state)
 }
 
 /* While a peer was cut off, those that it knew to be up have gone, and the one that it knew to have
- * failed is back: it asks that one, too. */
+ * failed is back: it asks that one, too, and hears that its own life is over. */
 static void peer_with_an_old_view(void **state)
 {
     (void)state;
@@ -191,6 +191,7 @@ static void peer_with_an_old_view(void **state)
     assert_int_equal(state_in(peer, (shoal_nid){1}), SH_NODE_UP);
     assert_int_equal(state_in(peer, (shoal_nid){2}), SH_NODE_LEFT);
     assert_int_equal(state_in(superpeers[0], nid_of(peer)), SH_NODE_UP);
+    assert_int_equal(peer->fences, 1);
     cluster_close(&cluster);
 }
 

@@ -383,7 +383,7 @@ static void on_tree(struct sh_request *request, enum shoal_err err, struct sh_re
 
 static struct outcome tree_ask(struct scene *scene, struct host *asker, shoal_cid cid)
 {
-    uint8_t bytes[SH_TREE_BYTES];
+    uint8_t bytes[SH_TREE_BYTES] = {0};
     sh_store64(bytes, cid.v);
     return superpeer_ask(&scene->cluster, asker, SH_CLUSTER_TREE, on_tree,
                          sh_bytes_make(bytes, sizeof bytes));

@@ -97,7 +97,7 @@ static void all_that_wait_together(void **state)
 }
 
 /* What nobody had is found at once when its node has joined, by a client whose view is old; and so
- * is what was with a node that had failed and is back. */
+ * is what was with a node that had failed, and whose next life has begun. */
 static void found_once_it_is_there(void **state)
 {
     (void)state;

@@ -60,7 +60,13 @@ struct host {
     struct sh_directory *directory;
     struct sh_member *member;
     unsigned joins, failures;
-    enum shoal_err failure; /* what the last on_failed said */
+    enum shoal_err failure; /* why its life ended; OK: it lives */
+    unsigned fences; /* lives of it that were declared failed, each of which another one follows */
+    uint64_t instance;
+    struct { /* peer: what its next life has of the former one, as on a disk */
+        shoal_nid nid;
+        uint64_t cluster;
+    } former;
     bool has_left;
     enum shoal_err left;
 };
@@ -101,11 +107,29 @@ static bool is_confirmed(void *arg)
     return !host->is_unconfirmed;
 }
 
+/* Its next life begins, as in shoald. */
+static void renew(void *arg, uint64_t instance, uint64_t unused)
+{
+    struct host *host = arg;
+    (void)unused;
+    if (!host->member || host->instance != instance)
+        return; /* the test has done so */
+    host->former.nid = sh_msg_nid(host->msg);
+    host->former.cluster = sh_member_cluster(host->member);
+    host->failure = SHOAL_OK;
+    host->fences++;
+    sh_world_crash(host->cluster->world, host->node);
+    sh_world_restart(host->cluster->world, host->node);
+}
+
 static void on_failed(void *arg, enum shoal_err err)
 {
     struct host *host = arg;
+    struct sh_world *world = host->cluster->world;
     host->failures++;
     host->failure = err;
+    if (err == SHOAL_EFENCED)
+        sh_world_at(world, sh_world_now(world), renew, host, host->instance, 0);
 }
 
 static void on_dismissed(void *arg)
@@ -215,6 +239,8 @@ static const struct sh_traits rig_traits = {.keeps_replicas = true, .domains = {
 
 static void boot_member(struct host *host, const struct sh_env *env, const char *address)
 {
+    host->instance = host->former.nid.v ? host->instance + (UINT64_C(1) << 32) /* one start more */
+                                        : sh_random64(&env->random) | 1;
     struct sh_member_config config = {.msg = host->msg,
                                       .directory = host->directory,
                                       .env = *env,
@@ -222,13 +248,16 @@ static void boot_member(struct host *host, const struct sh_env *env, const char 
                                       .superpeer_count = host->cluster->superpeer_count,
                                       .address = address,
                                       .traits = rig_traits,
-                                      .instance = sh_random64(&env->random) | 1,
+                                      .instance = host->instance,
+                                      .nid = host->former.nid,
+                                      .cluster = host->former.cluster,
                                       .heartbeat_ns = HEARTBEAT,
                                       .failure_ns = host->failure_ns ? host->failure_ns : FAILURE,
                                       .on_joined = on_joined,
                                       .on_failed = on_failed,
                                       .is_confirmed = is_confirmed,
                                       .arg = host};
+    memset(&host->former, 0, sizeof host->former);
     assert_int_equal(sh_member_create(&config, &host->member), SHOAL_OK);
     sh_world_step_add(host->cluster->world, host->node, sh_member_step(host->member));
 }
@@ -511,7 +540,7 @@ static bool has_left(void *arg)
 
 static inline void leave(struct host *host)
 {
-    sh_member_leave(host->member, on_left, host);
+    sh_member_leave(host->member, 0, on_left, host);
     assert_true(run_until(host->cluster, has_left, host, 10 * S));
 }
 

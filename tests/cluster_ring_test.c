@@ -421,8 +421,14 @@ static void assert_located(struct host *asker, uint64_t lost, uint64_t local, en
     }
 }
 
-/* Where the chunks of a lost shard are, the peers say. Of what nobody has named, one that has failed
- * may still speak: until then the shard is not known. What a peer serves goes before what another one
+static bool is_renewed(void *arg)
+{
+    const struct host *host = arg;
+    return host->fences && host->member;
+}
+
+/* Where the chunks of a lost shard are, the peers say. Of what nobody has named, the next life of one that has
+ * failed may still speak: until then the shard is not known. What a peer serves goes before what another one
  * may have given away. */
 static void peers_say_what_they_have(void **state)
 {
@@ -457,6 +463,8 @@ static void peers_say_what_they_have(void **state)
     assert_located(peer, lost, 15, SHOAL_OK, nid_of(peer));
     assert_located(peer, lost, 25, SHOAL_EFAILED, SHOAL_NID_NONE);
     sh_world_heal(cluster.world);
+    assert_true(run_until(&cluster, is_renewed, failing, 20 * S));
+    sh_msg_handler_set(failing->msg, SH_CLUSTER_HOLDS, SH_MSG_INLINE, on_holds, &late);
     assert_seen(&cluster, last, SH_NODE_UP, 20 * S);
     run_for(&cluster, 5 * S);
     assert_true(late.pages >= 7);

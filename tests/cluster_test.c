@@ -127,6 +127,37 @@ static void failure_by_lost_connection(void **state)
     cluster_close(&cluster);
 }
 
+/* A node that is told that there is a newer view has it at once, and not with its next heartbeat, whenever that is due. */
+static void views_come_in_a_hurry(void **state)
+{
+    enum { ROUNDS = 4 };
+    (void)state;
+    struct cluster cluster;
+    cluster_open(&cluster, 1, true);
+    struct host *hasty = host_start(host_add(&cluster, PEER));
+    struct host *other = host_start(host_add(&cluster, PEER));
+    struct host *victims[ROUNDS];
+    for (unsigned i = 0; i < ROUNDS; i++)
+        victims[i] = host_start(host_add(&cluster, PEER));
+    assert_joined(&cluster, 5 * S);
+    unsigned late = 0;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        run_for(&cluster, 2 * HEARTBEAT + i * HEARTBEAT / ROUNDS);
+        shoal_nid nid = nid_of(victims[i]);
+        sh_world_crash(cluster.world, victims[i]->node);
+        for (unsigned ms = 0; state_in(&cluster.hosts[0], nid) != SH_NODE_FAILED; ms++) {
+            assert_true(ms < FAILURE / MS);
+            run_for(&cluster, MS);
+        }
+        sh_member_hurry(hasty->member);
+        run_for(&cluster, HEARTBEAT / 10);
+        assert_int_equal(state_in(hasty, nid), SH_NODE_FAILED);
+        late += state_in(other, nid) != SH_NODE_FAILED;
+    }
+    assert_true(late); /* who is not told waits */
+    cluster_close(&cluster);
+}
+
 /* A cut connection of a live node is no failure. */
 static void cut_is_no_failure(void **state)
 {
@@ -146,7 +177,7 @@ static void cut_is_no_failure(void **state)
     cluster_close(&cluster);
 }
 
-/* A silent node fails; when it is heard again it is up again, and is told. */
+/* A silent node fails; when it goes on it hears that its life is over, and its next one is up. */
 static void failure_by_silence(void **state)
 {
     (void)state;
@@ -160,12 +191,17 @@ static void failure_by_silence(void **state)
     assert_int_equal(state_in(other, nid_of(peer)), SH_NODE_UP);
     run_for(&cluster, FAILURE);
     assert_int_equal(state_in(other, nid_of(peer)), SH_NODE_FAILED);
-    uint64_t epoch = sh_directory_epoch(other->directory);
+    uint64_t epoch = sh_directory_epoch(other->directory), before = peer->instance;
+    shoal_nid nid = nid_of(peer);
     sh_world_resume(cluster.world, peer->node);
-    assert_seen(&cluster, nid_of(peer), SH_NODE_UP, 5 * S);
+    assert_seen(&cluster, nid, SH_NODE_UP, 5 * S);
+    assert_int_equal(nid_of(peer).v, nid.v);
     assert_true(sh_directory_epoch(other->directory) > epoch);
     assert_int_equal(peer->failures, 1);
-    assert_int_equal(peer->failure, SHOAL_OK);
+    assert_int_equal(peer->fences, 1);
+    struct sh_node node;
+    assert_int_equal(sh_directory_node(other->directory, nid_of(peer), &node), SHOAL_OK);
+    assert_true(node.instance == peer->instance && node.instance != before);
     assert_int_equal(locate(other, shoal_cid_make(nid_of(peer), 1)).err, SHOAL_OK);
     cluster_close(&cluster);
 }
@@ -382,6 +418,7 @@ int main(void)
         cmocka_unit_test(join_lookup_leave),
         cmocka_unit_test(lookups_together),
         cmocka_unit_test(failure_by_lost_connection),
+        cmocka_unit_test(views_come_in_a_hurry),
         cmocka_unit_test(cut_is_no_failure),
         cmocka_unit_test(failure_by_silence),
         cmocka_unit_test(stopped_superpeer_blames_nobody),

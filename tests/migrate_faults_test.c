@@ -57,23 +57,25 @@ static bool is_committed_at_b(void *arg)
     return serves(B, *(shoal_cid *)arg);
 }
 
-/* The target has a batch by the superpeer's word, of which its source has not heard; what it gives on
- * then is not the source's either. */
+/* The target has a batch by the superpeer's word, of which its source, which the other peers don't reach, has not
+ * heard; what it gives on then is not the source's either. */
 static void source_unaware(void **state)
 {
     (void)state;
     open_quiet(3);
     move_undecided(A, B, world.cids[0]);
-    sh_world_partition(world.sim, 1 << A, ~(UINT64_C(1) << A), false);
+    sh_world_partition(world.sim, 1 << A, 1 << B | 1 << C, false);
     says.resolve = SHOAL_OK;
     assert_true(sh_world_run_until(world.sim, is_committed_at_b, &world.cids[0],
                                    sh_world_now(world.sim) + 20 * S));
     says_set(SHOAL_OK, 0, SHOAL_OK);
+    says.unheard = nid_of(A);
     (void)move_begin(B, C, 0, 0, 0);
     assert_int_equal(job_end(B, 20 * S).err, SHOAL_OK);
     assert_true(comes_to(C, world.cids[0]) && !serves(A, world.cids[0]));
+    assert_false(job_of(A).is_over);
+    says.unheard = SHOAL_NID_NONE;
     sh_world_heal(world.sim);
-    run_for(&world, 3 * S); /* the source has its lease again */
     assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
     assert_true(comes_to(C, world.cids[0]) && !serves(A, world.cids[0]));
     world_close(&world);
@@ -648,19 +650,6 @@ static void many_results(void **state)
     world_close(&world);
 }
 
-/* The superpeer asks for a range of which no chunk may be left. */
-static void vacate(unsigned host, shoal_cid first, shoal_cid last)
-{
-    struct sh_msg *msg = world.hosts[0].msg;
-    struct sh_out out;
-    assert_int_equal(sh_msg_begin(msg, nid_of(host), SH_CLUSTER_VACATE, SH_VACATE_BYTES, &out),
-                     SHOAL_OK);
-    sh_put64(&out.w, first.v);
-    sh_put64(&out.w, last.v);
-    sh_msg_end(msg, &out);
-    run_for(&world, S);
-}
-
 /* Numbers rise with the epoch, through all that a cluster may be forced to. */
 static void numbers_rise_with_the_epoch(void **state)
 {
@@ -713,6 +702,28 @@ static void empty_ranges_go_back(void **state)
     world_close(&world);
 }
 
+/* A range of a former life is not given back before all of that life's zones are back: one of them may have a chunk in it. */
+static void empty_ranges_wait_for_former_zones(void **state)
+{
+    (void)state;
+    open_quiet(2);
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    (void)move_begin(A, B, 0, 0, 0);
+    assert_int_equal(job_end(A, 20 * S).err, SHOAL_OK);
+    assert_true(comes_to(B, world.cids[0]));
+    assert_int_equal(sh_store_remove(world.hosts[B].store, world.cids[0]), SHOAL_OK);
+    world.hosts[B].has_former = true;
+    says_set(SHOAL_OK, 0, SHOAL_OK);
+    vacate(B, world.cids[0], world.cids[0]);
+    assert_int_equal(says.commits, 0);
+    world.hosts[B].has_former = false;
+    run_for(&world, S);
+    assert_int_equal(says.commits, 1);
+    assert_false(serves(B, world.cids[0]));
+    world.ends = false; /* it is nowhere */
+    world_close(&world);
+}
+
 /* While it is not known whether a batch was committed, nothing of it goes back. */
 static void ranges_of_batches_do_not(void **state)
 {
@@ -757,6 +768,7 @@ int main(void)
         cmocka_unit_test(many_results),
         cmocka_unit_test(numbers_rise_with_the_epoch),
         cmocka_unit_test(empty_ranges_go_back),
+        cmocka_unit_test(empty_ranges_wait_for_former_zones),
         cmocka_unit_test(ranges_of_batches_do_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,7 +69,8 @@ struct host {
     enum kind kind;
     uint16_t index;
     bool has_disk;
-    bool is_dead; /* killed, for good */
+    bool is_dead;    /* killed, for good */
+    bool has_former; /* zones of its former lives are to be brought back yet */
     struct sh_msg *msg;
     struct sh_superpeer *superpeer;
     struct sh_directory *directory;
@@ -99,14 +100,16 @@ struct world {
     shoal_cid cids[CHUNKS];
     uint32_t sizes[CHUNKS];
     bool is_lost[CHUNKS]; /* clients have been told so, and ask no more */
-    /* The node died that served it, or that had a copy while nobody served it. */
+    /* The life of the node is over that served it, or that had a copy while nobody served it. */
     bool may_be_lost[CHUNKS];
     uint64_t acked[CHUNKS][FIELDS]; /* the sum of what was acknowledged */
     uint64_t begun[CHUNKS][FIELDS]; /* and of what may have been done */
     uint64_t adds, reads, moves_begun, outcomes;
-    bool ends;       /* clients begin nothing */
-    bool only_large; /* nothing but the large chunk moves, and is used */
-    unsigned dead;
+    bool ends;            /* clients begin nothing */
+    bool are_former_lost; /* zones of peers' former lives */
+    bool only_large;      /* nothing but the large chunk moves, and is used */
+    unsigned dead,
+        fenced; /* peers that were killed; lives that were declared failed, and had ends of their own */
     uint64_t watched_ns;
 };
 
@@ -182,12 +185,12 @@ static void chunk_lost(struct slot *slot, enum shoal_err err)
 {
     struct world *world = slot->host->world;
     /* A superpeer without memory knows only of members that came back within FAILURE. */
-    HOLDS(world, world->dead > 0 || err == SHOAL_EFAILED || !world->has_disk);
+    HOLDS(world, world->dead + world->fenced > 0 || err == SHOAL_EFAILED || !world->has_disk);
     if (world->may_be_lost[slot->chunk]) {
         world->is_lost[slot->chunk] = true;
         slot_over(slot);
     } else {
-        again(slot, err); /* it was only taken for dead, and will be back */
+        again(slot, err); /* its process has not heard yet that its life is over */
     }
 }
 
@@ -411,6 +414,46 @@ static void on_view(void *arg, const struct sh_view *view)
     sh_locks_view(host->locks, view);
 }
 
+static unsigned servers_of(struct world *world, shoal_cid cid);
+
+/* Before a peer's objects go: what may go with it. A chunk that another node serves is not among it,
+ * though the peer may have a copy that was to replace that one, or was replaced. */
+static inline void mourn(struct world *world, const struct host *host)
+{
+    shoal_nid self = sh_msg_nid(host->msg);
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        shoal_cid cid = world->cids[i];
+        sh_lid lid;
+        uint32_t size;
+        bool serves =
+            sh_holdings_look(sh_chunks_holdings(host->chunks), self, cid, false, &lid) == SHOAL_OK;
+        bool has = sh_store_size(host->store, sh_holdings_lid(self, cid), &size) == SHOAL_OK;
+        if (serves || (has && servers_of(world, cid) == 0))
+            world->may_be_lost[i] = true;
+    }
+}
+
+/* A peer's next life begins in its process, as in shoald: as another node, and an empty one. */
+static void renew(void *arg, uint64_t unused, uint64_t unused_too)
+{
+    struct host *host = arg;
+    (void)unused;
+    (void)unused_too;
+    if (host->is_dead)
+        return;
+    mourn(host->world, host);
+    host->world->fenced++;
+    sh_world_crash(host->world->sim, host->node);
+    sh_world_restart(host->world->sim, host->node);
+}
+
+static void on_failed(void *arg, enum shoal_err err)
+{
+    struct host *host = arg;
+    assert_int_equal(err, SHOAL_EFENCED);
+    sh_world_at(host->world->sim, sh_world_now(host->world->sim), renew, host, 0, 0);
+}
+
 static void boot_superpeer(struct host *host, const struct sh_env *env)
 {
     struct sh_superpeer_config config = {.msg = host->msg,
@@ -429,9 +472,23 @@ static void boot_superpeer(struct host *host, const struct sh_env *env)
     sh_world_step_add(host->world->sim, host->node, sh_superpeer_step(host->superpeer));
 }
 
+static bool are_former_lost(void *arg)
+{
+    return ((const struct host *)arg)->world->are_former_lost;
+}
+
+static bool are_former_over(void *arg)
+{
+    const struct host *host = arg;
+    return !host->has_former;
+}
+
 static void boot_peer(struct host *host, const struct sh_env *env, const char *address)
 {
     struct sh_sim_parts parts = SH_SIM_PARTS(host);
+    parts.are_former_over = are_former_over;
+    parts.are_former_lost = are_former_lost;
+    parts.arg = host;
     sh_sim_parts_hold(&parts, env, CHUNK_BYTES_MAX);
     /* All that is about chunks, as in a whole node. */
     for (unsigned operation = 0; operation < 256; operation++)
@@ -446,6 +503,7 @@ static void boot_peer(struct host *host, const struct sh_env *env, const char *a
                                       .heartbeat_ns = FAILURE / 10,
                                       .failure_ns = FAILURE,
                                       .on_view = on_view,
+                                      .on_failed = on_failed,
                                       .arg = host};
     assert_int_equal(sh_member_create(&config, &host->member), SHOAL_OK);
     sh_world_step_add(host->world->sim, host->node, sh_member_step(host->member));

@@ -174,7 +174,8 @@ static struct {
     bool remembers;         /* RESOLVE is answered with OK where COMMIT was, else with `resolve` */
     uint64_t committed[64];
     unsigned committed_count;
-    bool keeps; /* COMMIT is not answered, but `kept` */
+    shoal_nid unheard; /* COMMIT of that node is answered with EBUSY, whatever the others' are */
+    bool keeps;        /* COMMIT is not answered, but `kept` */
     struct sh_reply_to kept;
 } says;
 
@@ -192,6 +193,10 @@ static void commit_answer(struct sh_reply_to to)
 static void on_commit(void *arg, struct sh_msg_in *in)
 {
     (void)arg;
+    if (says.unheard.v && in->reply_to.nid.v == says.unheard.v) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EBUSY, NULL);
+        return;
+    }
     uint64_t sequence = 0;
     (void)sh_get64(&in->payload);
     (void)sh_get32(&in->payload);
@@ -255,6 +260,7 @@ static void says_set(enum shoal_err commit, unsigned times, enum shoal_err final
     says.is_same = true;
     says.each = says.keeps = says.remembers = false;
     says.committed_count = 0;
+    says.unheard = SHOAL_NID_NONE;
     says.resolve = SHOAL_OK;
     sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_COMMIT, SH_MSG_INLINE, on_commit, NULL);
     sh_msg_handler_set(world.hosts[0].msg, SH_CLUSTER_RESOLVE, SH_MSG_INLINE, on_resolve, NULL);
@@ -274,6 +280,19 @@ static inline void move_undecided(unsigned from, unsigned to, shoal_cid cid)
     says.resolve = SHOAL_EBUSY;
     (void)move_ask(from, nid_of(to), cid, cid, 0);
     assert_true(sh_world_run_until(world.sim, has_been_asked, NULL, sh_world_now(world.sim) + S));
+}
+
+/* The superpeer asks for a range of which no chunk may be left. */
+static inline void vacate(unsigned host, shoal_cid first, shoal_cid last)
+{
+    struct sh_msg *msg = world.hosts[0].msg;
+    struct sh_out out;
+    assert_int_equal(sh_msg_begin(msg, nid_of(host), SH_CLUSTER_VACATE, SH_VACATE_BYTES, &out),
+                     SHOAL_OK);
+    sh_put64(&out.w, first.v);
+    sh_put64(&out.w, last.v);
+    sh_msg_end(msg, &out);
+    run_for(&world, S);
 }
 
 #endif

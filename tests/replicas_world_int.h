@@ -26,8 +26,12 @@
 
 #define MS UINT64_C(1000000)
 #define S UINT64_C(1000000000)
+#ifndef RW_SUPERPEERS_MAX
 #define RW_SUPERPEERS_MAX 3
+#endif
+#ifndef RW_PEERS /* at most */
 #define RW_PEERS 5
+#endif
 #define RW_HOSTS_MAX (RW_SUPERPEERS_MAX + RW_PEERS)
 #define RW_FAILURE_NS S
 #define RW_AGAIN_NS (20 * MS)
@@ -75,6 +79,9 @@ struct rw_host {
     bool is_flipped; /* one has: its log may lack anything, but tells nothing that is wrong */
     uint64_t flip;   /* which bit; 0: none that a start may not have liked */
     bool is_read;    /* its process is one that reads its log, and nothing else */
+    bool is_young;   /* it was killed a short while ago: what it had in memory only is gone */
+    bool is_dead;    /* for good */
+    uint64_t doomed; /* a life that stood still for so long that it may have failed; 0: none */
     struct sh_replog *log;
 };
 
@@ -460,9 +467,30 @@ static inline void rw_host_add(struct rw *rw, bool is_peer)
     (void)sh_world_node_add(rw->world, &node);
 }
 
-static inline void rw_open(struct rw *rw, const struct sh_world_config *config, unsigned superpeers,
-                           uint64_t replicas)
+/* Networks and disks as bad as the seed has it; disks answer within disk_delay_ns. */
+static inline struct sh_world_config rw_config(uint64_t seed, uint64_t disk_delay_ns)
 {
+    const uint64_t ms = 1000000;
+    return (struct sh_world_config){.seed = seed,
+                                    .wire = {.delay_ns_min = ms / 20,
+                                             .delay_ns_max = seed % 2 ? ms : 4 * ms,
+                                             .piece_ppm = 50000,
+                                             .lost_ns_max = 5 * ms,
+                                             .give_up_ns_max = RW_FAILURE_NS / 4,
+                                             .window_bytes_min = 1 << 14,
+                                             .window_bytes_max = 1 << 18},
+                                    .disk = {.delay_ns_min = ms / 20,
+                                             .delay_ns_max = disk_delay_ns,
+                                             .again_ppm = 20000,
+                                             .survive_ppm = 400000,
+                                             .torn_ppm = 200000},
+                                    .skip_ppm = 20000};
+}
+
+static inline void rw_open_some(struct rw *rw, const struct sh_world_config *config,
+                                unsigned superpeers, unsigned peers, uint64_t replicas)
+{
+    SH_ASSERT(peers <= RW_PEERS);
     *rw = (struct rw){.seed = config->seed,
                       .disk = config->disk,
                       .superpeer_count = superpeers,
@@ -472,8 +500,14 @@ static inline void rw_open(struct rw *rw, const struct sh_world_config *config, 
         (void)snprintf(rw->addresses[i], sizeof rw->addresses[i], "node%u:1", i);
         rw->superpeers[i] = rw->addresses[i];
     }
-    for (unsigned i = 0; i < superpeers + RW_PEERS; i++)
+    for (unsigned i = 0; i < superpeers + peers; i++)
         rw_host_add(rw, i >= superpeers);
+}
+
+static inline void rw_open(struct rw *rw, const struct sh_world_config *config, unsigned superpeers,
+                           uint64_t replicas)
+{
+    rw_open_some(rw, config, superpeers, RW_PEERS, replicas);
 }
 
 /* All hosts but those that crashed before are dropped. */

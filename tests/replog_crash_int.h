@@ -498,8 +498,8 @@ static inline void zone_judge(struct test *test, unsigned number)
 
 static inline void zone_read(struct test *test, unsigned number)
 {
-    uint64_t rest_max = sh_prng_below(&test->modes, 2) ? 5 : RIG_CHUNKS;
-    rig_take_begin(&test->rig, number, sh_prng_next(&test->modes), rest_max, &taken);
+    bool drops = sh_prng_below(&test->modes, 2);
+    rig_take_begin(&test->rig, number, sh_prng_next(&test->modes), drops, &taken);
     assert_true(sh_world_run_until(test->world, is_taken, test, SH_NEVER));
     if (test->kind.flips) {
         zone_judge(test, number);

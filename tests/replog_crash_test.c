@@ -100,6 +100,7 @@ static void fixed_seeds_with_eons_hold(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 40; seed++)
         run_seed_with_eons(seed, seed);
+    run_seed_with_eons(217526449832764, 0); /* pieces of two eons come one after the other */
     print_message("%u eons\n", all_eons);
     assert_true(all_eons > 300);
 }

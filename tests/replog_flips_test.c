@@ -20,7 +20,7 @@ static void run_seed(uint64_t seed, uint64_t at)
 static void fixed_seeds_tell_of_damage(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 100; seed++)
+    for (uint64_t seed = 1; seed <= 170; seed++)
         run_seed(seed, seed);
     print_message("%u flips; damage: %u times told, %u times writes are missing at the end, %u "
                   "times a drop was forgotten; %u chunks read\n",

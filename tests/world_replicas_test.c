@@ -158,24 +158,6 @@ static bool has_begun(void *arg)
     return client.acked[SH_LEVEL_DURABLE] > 2;
 }
 
-static struct sh_world_config config_of(uint64_t seed)
-{
-    return (struct sh_world_config){.seed = seed,
-                                    .wire = {.delay_ns_min = MS / 20,
-                                             .delay_ns_max = seed % 2 ? MS : 4 * MS,
-                                             .piece_ppm = 50000,
-                                             .lost_ns_max = 5 * MS,
-                                             .give_up_ns_max = RW_FAILURE_NS / 4,
-                                             .window_bytes_min = 1 << 14,
-                                             .window_bytes_max = 1 << 18},
-                                    .disk = {.delay_ns_min = MS / 20,
-                                             .delay_ns_max = 3 * MS,
-                                             .again_ppm = 20000,
-                                             .survive_ppm = 400000,
-                                             .torn_ppm = 200000},
-                                    .skip_ppm = 20000};
-}
-
 static void chaos_run(unsigned faults)
 {
     const struct sh_chaos_config config = {.nodes = rw.count,
@@ -244,7 +226,7 @@ static void all_go(bool had_time)
 
 static void run_world(uint64_t seed, unsigned superpeers, uint64_t replicas, unsigned faults)
 {
-    const struct sh_world_config config = config_of(seed);
+    const struct sh_world_config config = rw_config(seed, 3 * MS);
     print_message("seed %" PRIu64 "\n", seed);
     rw_open(&rw, &config, superpeers, replicas);
     rw_client_open(&client, &rw, seed % 3 ? 12 : 3);
@@ -276,7 +258,7 @@ static void fixed_seeds_lose_nothing(void **state)
     assert_true(sums.checks[SH_LEVEL_DURABLE] > 100 && sums.checks[SH_LEVEL_REPLICATED] > 10);
     assert_true(sums.large > 20 && sums.removes > 20 && sums.gets > 100 && sums.pairs > 10);
     assert_true(sums.crashes > 10 && sums.kills > 2 && sums.troubles > 2);
-    assert_true(sums.flips > 0 && sums.stops > 2 && sums.moved > 5);
+    assert_true(sums.flips > 0 && sums.stops > 2);
 }
 
 static void run_fresh(uint64_t seed, uint64_t at)

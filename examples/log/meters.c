@@ -57,8 +57,7 @@ static enum shoal_err zone_read(void)
 {
     enum shoal_err err = SHOAL_OK, read_err = SHOAL_OK;
     struct sh_replog_zone *zone = sh_replog_zone_find(meters_log, ZONE);
-    const struct sh_replog_read read = {
-        .rest_max = METERS, .take = on_item, .done = on_read, .arg = &read_err};
+    const struct sh_replog_read read = {.take = on_item, .done = on_read, .arg = &read_err};
     if (!zone)
         return SHOAL_OK;
     err = sh_replog_zone_read(zone, &read);

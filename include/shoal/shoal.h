@@ -24,6 +24,10 @@
  *   EFENCED                    superpeers, and may not serve until it hears of them
  *   EFAILED                    the node that holds the chunk has failed; if its chunks are in its own
  *                              log (replicas_at self), it has not come back within the time-out
+ *   ELOST                      no replica is left of the zone that the chunk was in, so it never comes
+ *                              back; also of IDs that were never given out, or whose chunk was removed,
+ *                              as nobody can tell these from lost ones. ENOCHUNK, once an operator has
+ *                              accepted the loss (shoal recovery --accept-loss)
  *   EPROTO                     a node answered what no node should
  *   ESTOPPED                   the node is stopping, or the store was closed
  * What certainly was not done is tried again by this library while the time-out lasts, and so are
@@ -388,7 +392,8 @@ shoal_locks(shoal *store, shoal_nid node,
 /* --- Looking around ---------------------------------------------------------------------- */
 
 enum shoal_role { SHOAL_SUPERPEER = 1, SHOAL_PEER = 2 };
-enum shoal_node_state { SHOAL_NODE_UP, SHOAL_NODE_LEFT, SHOAL_NODE_FAILED };
+/* AWAY: a peer that was stopped in order, and is to be back soon (back_ns). */
+enum shoal_node_state { SHOAL_NODE_UP, SHOAL_NODE_LEFT, SHOAL_NODE_FAILED, SHOAL_NODE_AWAY };
 
 struct shoal_node {
     shoal_nid nid;
@@ -398,7 +403,11 @@ struct shoal_node {
     /* Of a peer, as it said when it joined: whether it keeps replicas for others, whether its own chunks are in its own log, so that they come
      * back with it when it has failed, and the names of its failure domains; empty: not known. */
     bool keeps_replicas, keeps_chunks;
+    /* An operator has declared that the disk of the peer, which left or failed, never comes back (`shoal node lost`). */
+    bool is_disk_lost;
     char machine[32], rack[32], network_switch[32];
+    uint64_t
+        back_ns; /* AWAY: for how long the node is waited for, from when it stopped; it counts as failed then */
 };
 
 /* The nodes that the cluster knows, also those that left or failed, by NID: writes at most room of
@@ -407,21 +416,32 @@ SHOAL_API SHOAL_NODISCARD enum shoal_err shoal_nodes(shoal *store, struct shoal_
                                                      size_t room, size_t *count_out);
 
 /* What becomes of nodes. PRESENT: it is known when the watch begins, in the state that it has.
- * RETURNED: it had been declared failed, and is up again with its chunks. MOVED: a superpeer has
- * another address, in whatever state it is. */
+ * JOINED: also that a node which failed, left or was away was started again, on what its disk has of its chunks.
+ * RETURNED: a superpeer had been declared failed, and is up again; a peer never is without having joined. MOVED: a
+ * superpeer has another address, in whatever state it is. AWAY: a peer was stopped in order, and is to be back soon.
+ * And of zones, the parts into which a peer with replicas at others divides its chunks, once the peer has failed. ZONE_LOST: no
+ * replica is left, so none of its chunks comes back (ELOST). ZONE_OLDER: its chunks are back, from a replica in which the last changes that were
+ * not durable may be missing. Both are also told when the watch begins, of what happened before. */
 enum shoal_event_kind {
     SHOAL_EVENT_PRESENT,
     SHOAL_EVENT_JOINED,
     SHOAL_EVENT_LEFT,
     SHOAL_EVENT_FAILED,
     SHOAL_EVENT_RETURNED,
-    SHOAL_EVENT_MOVED
+    SHOAL_EVENT_MOVED,
+    SHOAL_EVENT_ZONE_LOST,
+    SHOAL_EVENT_ZONE_OLDER,
+    SHOAL_EVENT_AWAY
 };
 
 struct shoal_event {
     uint64_t epoch; /* rises; those of one epoch are in no order that matters */
     enum shoal_event_kind kind;
-    struct shoal_node node;
+    struct shoal_node node; /* ZONE_LOST: that failed; ZONE_OLDER: that has the zone now */
+    /* ZONE_LOST, ZONE_OLDER: the zone's ID, and between which IDs its creator's chunks in it are; both 0 where that is not known, as chunks
+     * were still being created in it: then any of that peer's may be. Chunks that had moved to the peer may be in it as well. Else 0. */
+    uint64_t zone;
+    shoal_cid first, last;
 };
 
 /* Follows the cluster's membership: calls each(arg, event) first for every node that is known, then

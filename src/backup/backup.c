@@ -101,11 +101,6 @@ void sh_backup_destroy(struct sh_backup *backup)
 
 /* --- Zones in the log -------------------------------------------------------------------------- */
 
-static uint64_t log_id(const struct sh_backup *backup, uint64_t number)
-{
-    return sh_zone_id(backup->config.nid, number);
-}
-
 /* The log says that the own disk has all before that number, up to a level. */
 static void home_acked(struct sh_backup *backup, const struct sh_replog_zone *logged,
                        enum sh_level level, uint64_t number)
@@ -148,9 +143,9 @@ static enum shoal_err log_add(struct sh_replog *log, struct sh_own_zone *zone, u
 {
     const struct sh_backup_config *config = &zone->backup->config;
     const struct sh_replog_zone_config added = {
-        .id = log_id(zone->backup, zone->number),
+        .id = sh_own_zone_id(zone),
         .owner = config->nid.v,
-        .incarnation = 1,
+        .incarnation = SH_HOME_INCARNATION,
         .first = first,
         .bytes_max = sh_zone_log_bytes(zone),
         .range_first = first_chunk,
@@ -250,7 +245,7 @@ static unsigned spare_make(struct sh_backup *backup, uint64_t now_ns)
     struct sh_own_zone *zone;
     if (zones->spare || now_ns < backup->zone_again_ns)
         return 0;
-    enum shoal_err err = sh_zone_new(backup, sh_zones_next(zones), 1, &zone);
+    enum shoal_err err = sh_zone_new(backup, sh_zones_next(backup), 1, &zone);
     if (!err) {
         err = log_add(backup->log, zone, sh_backlog_next(&zone->backlog), fresh_chunk(backup));
         /* Others look at all zones that there are, so it is one of them only when it stays. */

@@ -21,10 +21,12 @@
 
 struct sh_backup;
 struct sh_load;
+struct sh_metadata_run;
 struct sh_msg;
 struct sh_msg_event;
 struct sh_own_zone;
 struct sh_view;
+struct sh_zone;
 struct sh_zones;
 
 /* How far a write gets before it is acknowledged. */
@@ -52,6 +54,8 @@ struct sh_backup_cluster {
     uint64_t compare_ns;       /* between two comparisons of all records; 0: a minute */
 };
 
+struct sh_completion;
+
 struct sh_backup_config {
     struct sh_store *store; /* borrowed */
     shoal_nid nid;       /* creator of the store's own chunks, in the log; 0: sh_backup_nid_set */
@@ -65,11 +69,18 @@ struct sh_backup_config {
     uint64_t repeat_ns;
     /* There is work for sh_backup_step. Any thread; it must not wait. */
     void (*wake)(void *arg);
+    /* In a cluster: calls each for what came of requests on the chunks first to last, all of one creator, that clients may still ask for, whoever ran them (completion.node: never 0).
+     * From sh_backup_step. NULL: nobody knows any. */
+    void (*results)(void *arg, uint64_t first, uint64_t last,
+                    void (*each)(void *each_arg, const struct sh_completion *completion),
+                    void *each_arg);
     void *arg;
     struct sh_backup_cluster
         cluster; /* msg NULL: the owner's own disk is the only backup there is */
 };
 #define SH_ZONE_CHUNK_BYTES 24 /* of a chunk's header in a log, and of its version */
+#define SH_HOME_INCARNATION                                                                        \
+    1u /* of a zone in its owner's own log; one that another node brings back has a higher one */
 
 /* ENOMEM. Nothing is backed up until sh_backup_home_set. */
 SHOAL_NODISCARD enum shoal_err sh_backup_create(const struct sh_backup_config *config,
@@ -126,9 +137,59 @@ SHOAL_NODISCARD enum shoal_err sh_backup_zone_found(struct sh_backup *backup, st
  * there are very many some stay until the next start. */
 void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t chunk);
 
+/* --- Zones that are brought back from a failed owner (docs/recovery.md; the step's thread) ------- */
+
+/* Adopts a zone whose record names this life as the owner, and a former one: makes it, under a number of this node's that names it here, with its
+ * recorded backups, from which acknowledgements are waited for. begin: the number of the first write that any of these may lack; end: before which this node
+ * has all. What is between comes next, by sh_backup_adopt_write. ENOMEM, ELIMIT. */
+SHOAL_NODISCARD enum shoal_err sh_backup_zone_adopt(struct sh_backup *backup,
+                                                    const struct sh_zone *record, uint64_t begin,
+                                                    uint64_t end, uint64_t *number_out);
+/* The zone's next write before `end`, or the next piece of it: its backups get it under its number. EAGAIN: the backlog has no room for it. ECORRUPT: it is none that
+ * an owner records. */
+SHOAL_NODISCARD enum shoal_err sh_backup_adopt_write(struct sh_backup *backup, uint64_t number,
+                                                     const struct sh_replog_write *write);
+/* All writes before its end are there: the zone has these claims, of which other zones of this node keep what they have, and chunks of so many bytes, as they count for a zone. Its backups are opened
+ * from now on. ENOMEM, ELIMIT. */
+SHOAL_NODISCARD enum shoal_err sh_backup_adopt_claims(struct sh_backup *backup, uint64_t number,
+                                                      const struct sh_zone_claim *claims,
+                                                      size_t count, uint64_t live_bytes,
+                                                      bool has_completions);
+/* The zone has a chunk that another one claims, from which it has moved away before. ELIMIT. */
+SHOAL_NODISCARD enum shoal_err sh_backup_adopt_chunk(struct sh_backup *backup, uint64_t number,
+                                                     uint64_t chunk);
+/* Of its claims it has those only, as of adopt_keep, which records that: the others can't be its own any more. Any number of times before that. ENOMEM, ELIMIT: the
+ * zone is to be given up. */
+SHOAL_NODISCARD enum shoal_err sh_backup_adopt_narrow(struct sh_backup *backup, uint64_t number,
+                                                      const struct sh_metadata_run *kept,
+                                                      size_t count);
+/* Of its claims it has those only, in order and without overlaps, as far as no zone has them that was adopted before and is not open: the superpeers have the others as other
+ * nodes'. So nobody finds them here, and no restorer of the zone after this one takes them. No other zone here claims what this one has, from then on.
+ * EAGAIN: there is no room now, or that is not durable yet: the same again. ENOMEM, ELIMIT. Before it may open. */
+SHOAL_NODISCARD enum shoal_err sh_backup_adopt_keep(struct sh_backup *backup, uint64_t number,
+                                                    const struct sh_metadata_run *kept,
+                                                    size_t count);
+/* The number of the zone that claims a chunk, 0: none does; and the last chunk behind it of which that is so. */
+uint64_t sh_backup_claimant(const struct sh_backup *backup, uint64_t chunk, uint64_t *last_out);
+/* Whether a zone that is not open yet claims one of those chunks: which of its claims it keeps is not known yet. */
+bool sh_backup_is_opening(const struct sh_backup *backup, uint64_t first, uint64_t last);
+/* The zone has so many bytes of chunks, as they count for a zone: some were let go of. */
+void sh_backup_adopt_settle(struct sh_backup *backup, uint64_t number, uint64_t live_bytes);
+/* The zone's chunks are this node's, by the superpeers: once its backups have all that was recorded so far on their disks, the record names no former owner any more. */
+void sh_backup_adopt_open(struct sh_backup *backup, uint64_t number);
+/* OK: the zone is open, as any other, and may be dropped as one. EAGAIN: it is not open yet. EFENCED: this life is not its owner. */
+SHOAL_NODISCARD enum shoal_err sh_backup_adopt_state(struct sh_backup *backup, uint64_t number);
+/* Whether the zone's record names this node as a backup, with the replica from which it was brought back. False also of a zone that is gone. */
+bool sh_backup_adopted_needs_own(struct sh_backup *backup, uint64_t id);
+/* The zone is not adopted after all; not once it may open. */
+void sh_backup_adopt_cancel(struct sh_backup *backup, uint64_t number);
+
 /* Whether anything is backed up. Where it is not, no write ever waits, and a NULL does for it. */
 bool sh_backup_is_on(const struct sh_backup *backup);
 
+/* The next chunk of a claim from that one on that the store has; false: there is none. */
+bool sh_backup_chunk_next(const struct sh_backup *backup, const struct sh_zone_claim *claim,
+                          uint64_t from, uint64_t *chunk_out);
 /* Whether a zone that was found claims a chunk. */
 bool sh_backup_is_claimed(struct sh_backup *backup, uint64_t chunk);
 /* The number of the zone that has a chunk; false: none has. */
@@ -185,7 +246,6 @@ void sh_write_request_set(struct sh_write *write, const struct sh_write_request 
 
 /* Records what came of a request that another node ran on a chunk which is here now: in the stream of the chunk's zone, as a write by itself. The write then
  * stands for that, too. EAGAIN: there is no room now, nothing was recorded; ENOSPC, EIO. Where nothing is backed up, it does nothing. */
-struct sh_completion;
 SHOAL_NODISCARD enum shoal_err sh_backup_tell(struct sh_backup *backup, struct sh_write *write,
                                               shoal_cid cid,
                                               const struct sh_completion *completion);
@@ -204,6 +264,8 @@ SHOAL_NODISCARD enum shoal_err sh_backup_new_many(struct sh_backup *backup, stru
                                                   uint32_t size, size_t count, shoal_cid *cids_out);
 SHOAL_NODISCARD enum shoal_err sh_backup_rewrite(struct sh_backup *backup, struct sh_write *write,
                                                  const struct sh_store_rewrite *rewrite);
+SHOAL_NODISCARD enum shoal_err sh_backup_adopt(struct sh_backup *backup, struct sh_write *write,
+                                               shoal_cid cid, struct sh_bytes data);
 SHOAL_NODISCARD enum shoal_err sh_backup_remove(struct sh_backup *backup, struct sh_write *write,
                                                 shoal_cid cid);
 SHOAL_NODISCARD enum shoal_err sh_backup_release(struct sh_backup *backup, struct sh_write *write,

@@ -53,6 +53,10 @@ struct sh_large {
  *      └── connection lost, GONE, incarnation rises ─┤
  *                                                    └── LOST, node failed ──► [LOST] ── out of the record ──► [NONE]
  *
+ * A backup *rests* when its node was stopped in order, to be back soon, and the zone has another backup. The record does not name a resting backup, so no write
+ * waits for it. Its cursor keeps its place in the backlog as long as there is room. When the node is up again, the owner opens the stream at that place, and the backup joins the record like
+ * a backup to which the zone was copied.
+ *
  * HOME, the own disk of a node alone, is always open. */
 struct sh_sink {
     struct sh_own_zone *zone;
@@ -63,7 +67,12 @@ struct sh_sink {
     bool counts;      /* acknowledgements wait for it */
     bool
         is_leaving; /* LOST, and its replica is to begin anew: the record must not name it by then */
-    bool has_begun; /* the backup has opened the stream: from then on it only goes on */
+    bool
+        rests; /* the record stopped naming it while its node was away, and does not name it again yet */
+    bool
+        has_asked_rise; /* the owner has raised the incarnation, so that this backup may begin anew */
+    bool has_begun;     /* the backup has opened the stream: from then on it only goes on */
+    bool has_answered; /* the backup has answered OPEN, so it is known how far its replica goes */
     struct sh_backlog_cursor cursor; /* none once LOST */
     uint64_t acked[SH_LEVELS];       /* before which it has all, by level */
     uint64_t wished[SH_LEVELS];      /* before which it was asked to say so at once */
@@ -95,8 +104,17 @@ struct sh_sink {
 struct sh_own_zone {
     struct sh_backup *backup;
     uint64_t
-        number; /* names it in the log, with the owner's node ID; changes while the backlog is closed */
-    uint64_t before; /* numbers of writes below that one were an earlier zone's */
+        number; /* finds it here, and names it in the log with the owner's node ID, if it is not adopted; changes while the backlog is closed */
+    uint64_t
+        adopted; /* the ID of one that another node has made, and this one has taken over (adopt.c); 0: its own */
+    struct sh_own_zone *next_adopted; /* in its bucket */
+    uint64_t end;   /* ADOPTED: before which this node has all writes that an earlier owner made */
+    uint32_t since; /* the incarnation in which it was taken over */
+    uint64_t
+        opens_at; /* before which its backups are to have all on their disks, so that it may open; 0: it may not yet */
+    uint64_t adopted_ns;
+    uint64_t disclaims_ns; /* since when other zones are to disclaim what it keeps; 0: not yet */
+    uint64_t before;       /* numbers of writes below that one were an earlier zone's */
     struct sh_backlog backlog;
     _Atomic uint64_t live; /* bytes, as they count for a zone */
     _Atomic uint64_t told; /* completion records; changes with each */
@@ -120,6 +138,12 @@ struct sh_own_zone {
     uint64_t wanted[SH_LEVELS];   /* somebody waits for all before that */
     struct sh_zone_claim *claims; /* guarded by the zones' lock */
     size_t claims_count, claims_promised, claims_room;
+    bool
+        is_to_rise; /* the next change of the record raises the incarnation, so that a backup may begin anew */
+    bool is_narrowed;     /* ADOPTED: claims were taken out */
+    bool is_kept;         /* ADOPTED: it has the claims that it keeps, and no others */
+    size_t claims_retold; /* of these, how many have been recorded again */
+    uint64_t disclaimed;  /* number behind the last claim that was cut (disclaim.c); 0: none was */
     /* The same lock: chunks that move away, and are here until they have; leftovers in it; leftovers elsewhere of what it claims. */
     unsigned moves_away, left_here, left_behind;
     _Atomic bool is_dirty; /* in the list of zones that the step is to look at */
@@ -170,8 +194,11 @@ struct sh_leftover {
 
 #define SH_EVACUATION_WORDS 1024u /* a power of two */
 
+#define SH_ADOPTED_BUCKETS 256u /* a power of two */
+
 struct sh_own_zones {
-    struct sh_lock lock;              /* guards what claims change */
+    struct sh_own_zone *adopted[SH_ADOPTED_BUCKETS]; /* the step's: by hash of their IDs */
+    struct sh_lock lock;                             /* guards what claims change */
     struct sh_ranges *map;            /* from chunk IDs, with their creators, to numbers of zones */
     struct sh_own_zone *_Atomic *all; /* by number modulo SH_ZONES_MAX; NULL: there is none */
     _Atomic uint64_t begin;           /* no zone has a lower number; a multiple of SH_ZONES_MAX */
@@ -267,11 +294,21 @@ struct sh_compare {
 struct sh_copy {
     struct sh_own_zone *zone; /* NULL: it is free */
     struct sh_sink *sink;
-    enum sh_copy_phase { SH_COPY_CLAIMS, SH_COPY_CHUNKS, SH_COPY_SETTLES, SH_COPY_JOINS } phase;
+    enum sh_copy_phase {
+        SH_COPY_CLAIMS,
+        SH_COPY_CHUNKS,
+        SH_COPY_RESULTS,
+        SH_COPY_SETTLES,
+        SH_COPY_JOINS
+    } phase;
     size_t slot;                          /* the next claim */
     uint64_t chunk;                       /* 0, or the next one of that claim */
     struct sh_store_rewriting *rewriting; /* of a large one */
-    uint64_t bytes;                       /* copied so far, as they count for a zone */
+    /* RESULTS: of a part of a claim, and how many are told. */
+    struct sh_completion *results;
+    size_t results_count, results_room, results_told;
+    bool is_results_cut; /* there was no memory for all of them */
+    uint64_t bytes;      /* copied so far, as they count for a zone */
 };
 #define SH_COPIES_MAX 16u
 
@@ -279,7 +316,7 @@ struct sh_copy {
 struct sh_backup_peer {
     shoal_nid nid;
     uint64_t instance;
-    bool is_up, is_known, is_asking;
+    bool is_up, is_away, is_known, is_asking;
     bool is_silent;           /* it was asked last, and did not answer */
     struct sh_candidate base; /* what the view says of it */
     bool has_room;            /* it keeps replicas, and could take one more, as far as is known */
@@ -398,12 +435,15 @@ void sh_zones_end(struct sh_own_zones *zones);
 /* A zone under that number, which nobody finds until it is entered, for good; or is freed. ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t next,
                                            struct sh_own_zone **zone_out);
+/* The same, and its writes begin with that number in any case: those of zones that were dropped go on. */
+SHOAL_NODISCARD enum shoal_err sh_zone_fresh(struct sh_backup *backup, uint64_t number,
+                                             uint64_t next, struct sh_own_zone **zone_out);
 void sh_zone_enter(struct sh_own_zone *zone);
 /* It was dropped: nobody finds it any more. The step's. */
 void sh_zone_withdraw(struct sh_own_zone *zone);
 void sh_zone_free(struct sh_own_zone *zone);
 /* The number of the next new zone. */
-uint64_t sh_zones_next(const struct sh_own_zones *zones);
+uint64_t sh_zones_next(const struct sh_backup *backup);
 /* The two in one. */
 SHOAL_NODISCARD enum shoal_err sh_zone_make(struct sh_backup *backup, uint64_t number,
                                             uint64_t next, struct sh_own_zone **zone_out);
@@ -448,6 +488,28 @@ void sh_zones_move_cancel(struct sh_backup *backup, const struct sh_zone_place *
 void sh_zone_told(struct sh_own_zone *zone, uint64_t number);
 /* Whether backups get all that the zone has: it has no gate, or may open it by now. Else what the gate waits for is hurried. The step's. */
 bool sh_zone_gate_look(struct sh_own_zone *zone);
+/* --- Zones that were taken over (adopt.c) ------------------------------------------------------- */
+
+/* Whether the zone is being brought back: its record has a former owner, or this life has not heard yet that it has none. */
+static inline bool sh_zone_is_opening(const struct sh_own_zone *zone)
+{
+    return zone->adopted && zone->record.former.v;
+}
+/* The zone that was taken over under that ID; NULL: there is none. */
+struct sh_own_zone *sh_zones_adopted(struct sh_backup *backup, uint64_t id);
+/* Of a zone that is brought back: whether the backup has all of that on its disk, so that this node's own replica is not needed for it. */
+bool sh_zone_adopted_is_at(const struct sh_own_zone *zone, const struct sh_sink *sink);
+/* Of a zone that is opening: what its record is to say once it may open. False: it may not yet; returns when to look again in *due_ns. */
+bool sh_zone_opens(struct sh_own_zone *zone, uint64_t now_ns, struct sh_zone *wish_out,
+                   uint64_t *due_ns);
+/* It was dropped: forgets its ID. */
+void sh_zone_adopted_leave(struct sh_own_zone *zone);
+/* The zone's ID in logs and records. */
+static inline uint64_t sh_own_zone_id(const struct sh_own_zone *zone)
+{
+    return zone->adopted ? zone->adopted : sh_zone_id(zone->backup->config.nid, zone->number);
+}
+
 /* --- Leftovers (leftovers.c) ------------------------------------------------------------------- */
 
 /* Room for one leftover more than those that were promised room. ENOMEM. Like the next one it is called with the zones' lock. */
@@ -463,6 +525,11 @@ unsigned sh_zones_leftovers(struct sh_backup *backup);
 bool sh_zone_is_leaving(const struct sh_own_zone *zone);
 /* The zone has an image of a chunk that is not its, or was undone, and there was no room to record its removal. */
 void sh_zones_leave(struct sh_backup *backup, const struct sh_zone_place *place, uint64_t chunk);
+/* Of a zone that is being brought back: whether the removals of all that is left there are recorded, and the number behind the last of them that is not durable;
+ * 0: all are. */
+bool sh_zone_left_end(struct sh_own_zone *zone, uint64_t *end_out);
+/* The zone is not brought back here after all: what is left in it is not this node's to remove. */
+void sh_zone_left_forget(struct sh_own_zone *zone);
 /* The chunk is there again: it is no such leftover any more. Before that is recorded in this zone. */
 void sh_zones_made(struct sh_backup *backup, const struct sh_own_zone *zone, uint64_t chunk);
 
@@ -516,18 +583,24 @@ void sh_zone_repaired(struct sh_own_zone *zone);
 
 /* --- Claims (zones.c) ---------------------------------------------------------------------------- */
 
-/* Records a claim once more, for one cursor. EAGAIN: there is no room now. ENONAME: there is no such claim; the others are behind it. */
+/* Adds a claim to the zone, and records it for all backups. The caller has the zones' lock. EAGAIN: there is no room now. */
+SHOAL_NODISCARD enum shoal_err sh_zone_claim_append(struct sh_own_zone *zone,
+                                                    const struct sh_zone_claim *claim);
+/* Records the claim of that slot as it is now, also an empty one, for all backups. The caller has the zones' lock. EAGAIN: there is no room now. */
+SHOAL_NODISCARD enum shoal_err sh_zone_claim_record(struct sh_own_zone *zone, size_t slot);
+/* Records the claim of that slot once more, for the backup with that cursor only. EAGAIN: there is no room now. ENONAME: the zone has no claim of that slot, nor behind it. */
 SHOAL_NODISCARD enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot,
                                                     uint8_t only);
 /* Whether the zone has an image of a chunk that has moved to another one, and no removal of it yet. */
 bool sh_zone_has_left(struct sh_own_zone *zone, uint64_t chunk);
-/* The next chunk of a claim from that one on that the store has; false: there is none. */
-bool sh_backup_chunk_next(const struct sh_backup *backup, const struct sh_zone_claim *claim,
-                          uint64_t from, uint64_t *chunk_out);
 /* The claim of that slot; false: there is none, nor behind it. */
 bool sh_zone_claim_get(struct sh_own_zone *zone, size_t slot, struct sh_zone_claim *claim_out);
 /* Whether the zone claims nothing more: no new chunks come to it, and no chunk is on its way there. */
 bool sh_zone_is_final(struct sh_own_zone *zone);
+
+/* Takes what that zone, which is about to open, claims out of the claims of all others that are open (disclaim.c). EAGAIN: there is no room now, or it is not durable at
+ * their backups yet. ENOMEM. The caller has the zones' lock. */
+SHOAL_NODISCARD enum shoal_err sh_zones_disclaim(struct sh_own_zone *zone);
 
 /* --- Backups of a zone (sinks.c) --------------------------------------------------------------- */
 
@@ -554,6 +627,8 @@ static inline bool sh_sink_is_well(const struct sh_sink *sink)
 }
 /* Whether its node is not up by the view, and it has not been given up yet. */
 bool sh_sink_has_failed(const struct sh_sink *sink);
+/* Whether its node is not up since it was stopped in order, to be back soon, and the sink has not been given up yet. */
+bool sh_sink_is_away(const struct sh_sink *sink);
 /* Whether it is well, and its node, if it is one, up. */
 static inline bool sh_sink_serves(const struct sh_sink *sink)
 {
@@ -662,6 +737,8 @@ uint64_t sh_copies_rate(const struct sh_backup *backup);
 bool sh_copy_is_free(const struct sh_backup *backup);
 /* Begins to copy the zone to a backup that was attached. */
 void sh_copy_begin(struct sh_sink *sink);
+/* The same with a resting backup: it has all of the zone but what is in the backlog, so nothing is copied. */
+void sh_copy_go_on(struct sh_sink *sink);
 void sh_copy_cancel(struct sh_copy *copy);
 unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns);
 /* Copies and repairs may write so many bytes: the time since they were counted last gives more; a chunk, or a part of one, takes its own. */

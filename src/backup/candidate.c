@@ -25,6 +25,7 @@ size_t sh_candidates_from_view(const struct sh_view *view, struct sh_candidate *
         struct sh_candidate *out = &nodes_out[count++];
         *out = (struct sh_candidate){.nid = node->nid,
                                      .is_up = node->state == SH_NODE_UP,
+                                     .is_away = node->state == SH_NODE_AWAY,
                                      .can_backup = node->traits.keeps_replicas};
         for (unsigned domain = 0; domain < SH_DOMAINS; domain++)
             out->domains[domain] = domain_number(node->traits.domains[domain]);

@@ -24,6 +24,7 @@
 struct sh_candidate {
     shoal_nid nid;
     bool is_up;
+    bool is_away; /* the node was stopped in order, and is to be back soon */
     bool can_backup;
     uint32_t domains
         [SH_DOMAINS]; /* a number or hash of its machine, rack, switch; 0: not known, and like no other */
@@ -34,7 +35,7 @@ struct sh_candidate {
 };
 
 /* Writes the peers of a view to nodes_out, by ascending ID: at most room of them, where the number of the view's nodes is enough. Sets what
- * comes with the view (nid, is_up, can_backup, domains), and zeros the rest, which is the caller's to set. Returns how many were written. Borrows view.
+ * comes with the view (nid, is_up, is_away, can_backup, domains), and zeros the rest, which is the caller's to set. Returns how many were written. Borrows view.
  * domains are hashes of 32 bits: among 1,000 machines two get the same with a probability of 0.01 %, and would count as one machine. */
 size_t sh_candidates_from_view(const struct sh_view *view, struct sh_candidate *nodes_out,
                                size_t room);

@@ -29,6 +29,9 @@ struct sh_completion {
     uint64_t chunk; /* with its creator */
     bool is_create; /* the chunk is what came of it */
     uint64_t value; /* of an addition, what was there before; else 0 */
+    /* Not in the record; who reads it says so: neither the zone's maker nor its last owner ran it; that had it with the chunk, perhaps of a batch that was never
+     * decided. So it counts where the chunk is. */
+    bool is_with_chunk;
 };
 #define SH_COMPLETION_BYTES_MAX 35
 /* Returns its bytes. */

@@ -1,13 +1,20 @@
 /* Copying a zone to a backup that is added: all that was written before it was attached is told once more, for it alone.
  *
- *   CLAIMS ──► CHUNKS ──► SETTLES ──────────────────► JOINS ──► (in the record: over)
- *                          all of it is on its disk    acknowledgements wait for it, too
+ *   CLAIMS ──► CHUNKS ──► RESULTS ──► SETTLES ──────────────────► JOINS ──► (in the record: over)
+ *                                      all of it is on its disk    acknowledgements wait for it, too
+ *
+ * Results are what came of requests that clients may still repeat: a recovery from this backup must know them as well. Those that were run since the backup was attached come with
+ * the stream, so it is enough to ask once behind the chunks.
  *
  * A chunk's changes meanwhile come with the stream, before or after the chunk is retold: in the order in which it happened, since
  * retelling is a write of the chunk as any other. */
+#include <stdlib.h>
+
 #include "backup/backup_int.h"
+#include "backup/completion.h"
 #include "base/assert.h"
 #include "base/log.h"
+#include "msg/once.h"
 
 #define COPIES_DEFAULT 2u
 #define RATE_DEFAULT (UINT64_C(256) << 20)
@@ -15,6 +22,7 @@
 #define CHUNK_COST 64u /* bytes that each chunk counts beside its own */
 #define RATE_SLICE 20u /* what may be copied at once is that part of a second's */
 #define FULL_NS UINT64_C(1000000)
+#define RESULTS_IDS 16384u /* of a claim, whose results are asked for at once */
 
 unsigned sh_copies_max(const struct sh_backup *backup)
 {
@@ -50,6 +58,14 @@ void sh_copy_begin(struct sh_sink *sink)
     sh_zone_watch(sink->zone);
 }
 
+void sh_copy_go_on(struct sh_sink *sink)
+{
+    sh_copy_begin(sink);
+    sink->zone->copy->phase = SH_COPY_SETTLES;
+    sink->needed = sh_backlog_next(&sink->zone->backlog);
+    sh_zone_dirty(sink->zone);
+}
+
 void sh_copy_cancel(struct sh_copy *copy)
 {
     if (copy->rewriting) {
@@ -57,6 +73,7 @@ void sh_copy_cancel(struct sh_copy *copy)
         (void)err; /* what was told of it is abandoned */
     }
     struct sh_backup *backup = copy->zone->backup;
+    free(copy->results);
     copy->zone->copy = NULL;
     *copy = (struct sh_copy){.zone = NULL};
     sh_zones_tend(backup);                        /* another zone may wait for the place */
@@ -125,9 +142,9 @@ static enum shoal_err chunk_retell(struct sh_copy *copy, shoal_cid cid)
 bool sh_backup_chunk_next(const struct sh_backup *backup, const struct sh_zone_claim *claim,
                           uint64_t from, uint64_t *chunk_out)
 {
-    shoal_cid first, last;
+    shoal_cid first;
     if (claim->first > claim->last || from > claim->last ||
-        !sh_store_range(backup->config.store, sh_backup_store_cid(backup, from), &first, &last))
+        !sh_store_next(backup->config.store, sh_backup_store_cid(backup, from), &first))
         return false;
     *chunk_out = sh_backup_chunk(backup, first);
     return *chunk_out >= from && *chunk_out <= claim->last;
@@ -159,6 +176,85 @@ static bool claim_step(struct sh_copy *copy, const struct sh_zone_claim *claim)
     return is_over;
 }
 
+/* --- Results ----------------------------------------------------------------------------------- */
+
+static void result_take(void *arg, const struct sh_completion *completion)
+{
+    struct sh_copy *copy = arg;
+    SH_ASSERT(completion->node);
+    if (copy->results_count == copy->results_room) {
+        size_t room = copy->results_room ? 2 * copy->results_room : 64;
+        struct sh_completion *grown = realloc(copy->results, room * sizeof *grown);
+        copy->is_results_cut |= !grown;
+        if (!grown)
+            return;
+        copy->results = grown;
+        copy->results_room = room;
+    }
+    copy->results[copy->results_count++] = *completion;
+}
+
+/* Tells one to the backup alone, with the removal of a chunk that nobody has. False: there is no room now. */
+static bool result_tell(struct sh_copy *copy, struct sh_completion completion)
+{
+    struct sh_own_zone *zone = copy->zone;
+    struct sh_backlog_entry entry = {.chunk = SH_BACKLOG_NO_CHUNK,
+                                     .kind = SH_BACKLOG_REMOVAL,
+                                     .pieces = 1,
+                                     .only = only_of(copy)};
+    /* The node that has made the zone is not named, but where it is not known what the client had acknowledged: of requests to a former life, which another node has told of. */
+    bool is_maker = !zone->adopted && completion.node == zone->backup->config.nid.v;
+    if (is_maker && completion.number - completion.acknowledged <= SH_ONCE_WINDOW)
+        completion.node = 0;
+    else
+        completion.acknowledged = 0;
+    entry.completion_size = (uint8_t)sh_completion_put(&completion, entry.completion);
+    uint64_t bytes = sh_backlog_bytes(true, 0) + entry.completion_size;
+    if (sh_backlog_is_half_full(&zone->backlog) || sh_backlog_admit(&zone->backlog, bytes))
+        return false;
+    (void)sh_backlog_record(&zone->backlog, NULL, &entry);
+    copied_count(copy, bytes);
+    sh_zone_dirty(zone);
+    return true;
+}
+
+/* Asks for those of the next part of a claim, and passes on. False: not now. */
+static bool results_collect(struct sh_copy *copy, const struct sh_zone_claim *claim)
+{
+    const struct sh_backup_config *config = &copy->zone->backup->config;
+    uint64_t from = copy->chunk > claim->first ? copy->chunk : claim->first;
+    uint64_t to = from | (RESULTS_IDS - 1);
+    to = to < claim->last ? to : claim->last;
+    copy->results_count = copy->results_told = 0;
+    copy->is_results_cut = false;
+    if (claim->first <= claim->last)
+        config->results(config->arg, from, to, result_take, copy);
+    if (copy->is_results_cut) {
+        copy->results_count = 0;
+        return false;
+    }
+    bool is_over = claim->first > claim->last || to == claim->last;
+    copy->slot += is_over;
+    copy->chunk = is_over ? 0 : to + 1;
+    return true;
+}
+
+static bool results_step(struct sh_copy *copy)
+{
+    struct sh_zone_claim claim;
+    if (copy->results_told < copy->results_count) {
+        bool is_told = result_tell(copy, copy->results[copy->results_told]);
+        copy->results_told += is_told;
+        return is_told;
+    }
+    if (copy->zone->backup->config.results && sh_zone_claim_get(copy->zone, copy->slot, &claim))
+        return results_collect(copy, &claim);
+    copy->sink->needed = sh_backlog_next(&copy->zone->backlog);
+    copy->phase = SH_COPY_SETTLES;
+    sh_zone_dirty(copy->zone);
+    return true;
+}
+
 /* --- The step ---------------------------------------------------------------------------------- */
 
 static bool claims_step(struct sh_copy *copy)
@@ -180,9 +276,9 @@ static bool chunks_step(struct sh_copy *copy)
     struct sh_zone_claim claim;
     if (sh_zone_claim_get(copy->zone, copy->slot, &claim))
         return claim_step(copy, &claim);
-    copy->sink->needed = sh_backlog_next(&copy->zone->backlog);
-    copy->phase = SH_COPY_SETTLES;
-    sh_zone_dirty(copy->zone);
+    copy->slot = 0;
+    copy->chunk = 0;
+    copy->phase = SH_COPY_RESULTS;
     return true;
 }
 
@@ -197,6 +293,8 @@ static bool copy_one(struct sh_copy *copy)
     case SH_COPY_CHUNKS:
         /* A large chunk that was begun keeps others from writing to the zone until it is over. */
         return (is_open || copy->rewriting) && chunks_step(copy);
+    case SH_COPY_RESULTS:
+        return is_open && results_step(copy);
     case SH_COPY_SETTLES:
         if (sink->acked[SH_LEVEL_DURABLE] < sink->needed || !is_open)
             return false;

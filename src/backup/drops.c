@@ -60,7 +60,8 @@ static struct sh_own_zone *empty_find(struct sh_own_zones *zones, uint64_t now_n
     uint64_t end = sh_zones_places(zones);
     for (uint64_t i = 0; i < end; i++) {
         struct sh_own_zone *zone = zones->all[i];
-        if (zone && is_empty(zones, zone) && !may_be_asked(zone, now_ns))
+        if (zone && !sh_zone_is_opening(zone) && is_empty(zones, zone) &&
+            !may_be_asked(zone, now_ns))
             return zone;
     }
     return NULL;
@@ -191,6 +192,7 @@ void sh_zone_dropped(struct sh_backup *backup, uint64_t number, enum shoal_err e
     if (err)
         return; /* the log is out of service */
     sh_zone_withdraw(zone);
+    sh_zone_adopted_leave(zone);
     zone->log = NULL;
     sh_zone_repaired(zone);
     zones->dropped++;

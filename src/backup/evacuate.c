@@ -82,7 +82,7 @@ struct sh_own_zone *sh_zones_sparse_find(struct sh_backup *backup, uint64_t now_
     }
     for (uint64_t i = 0; i < end; i++) {
         struct sh_own_zone *zone = zones->all[i];
-        if (!zone || zone == zones->open || zone == zones->spare)
+        if (!zone || zone == zones->open || zone == zones->spare || sh_zone_is_opening(zone))
             continue;
         uint64_t live = atomic_load_explicit(&zone->live, memory_order_relaxed);
         if (!live) /* it waits for its completion records */

@@ -29,7 +29,7 @@ struct sh_kept *sh_keeper_find(const struct sh_keeper *keeper, uint64_t id)
 }
 
 /* ENOSPC, ENOMEM. */
-static enum shoal_err kept_make(struct sh_keeper *keeper, uint64_t id, struct sh_kept **kept_out)
+enum shoal_err sh_kept_make(struct sh_keeper *keeper, uint64_t id, struct sh_kept **kept_out)
 {
     if (keeper->status.zones == keeper->config.zones_max)
         return SHOAL_ENOSPC;
@@ -46,34 +46,34 @@ static enum shoal_err kept_make(struct sh_keeper *keeper, uint64_t id, struct sh
 }
 
 /* Nothing of it is to be sent any more. */
-static void kept_quiet(struct sh_keeper *keeper, struct sh_kept *kept)
+static void sh_kept_quiet(struct sh_keeper *keeper, struct sh_kept *kept)
 {
     sh_kept_full_leave(keeper, kept);
     sh_kept_ack_leave(keeper, kept);
 }
 
-static void state_set(struct sh_keeper *keeper, struct sh_kept *kept, enum sh_kept_state state)
+void sh_kept_state_set(struct sh_keeper *keeper, struct sh_kept *kept, enum sh_kept_state state)
 {
     keeper->status.open -= kept->state == SH_KEPT_OPEN;
     keeper->status.open += state == SH_KEPT_OPEN;
     kept->state = (uint8_t)state;
 }
 
-static void kept_forget(struct sh_keeper *keeper, struct sh_kept *kept)
+void sh_kept_forget(struct sh_keeper *keeper, struct sh_kept *kept)
 {
     struct sh_kept **at = bucket_of(keeper, kept->id);
     while (*at != kept)
         at = &(*at)->next;
     *at = kept->next;
-    kept_quiet(keeper, kept);
-    state_set(keeper, kept, SH_KEPT_LOADING);
+    sh_kept_quiet(keeper, kept);
+    sh_kept_state_set(keeper, kept, SH_KEPT_LOADING);
     keeper->status.zones--;
     free(kept);
 }
 
 /* ENOMEM. */
-static enum shoal_err owner_get(struct sh_keeper *keeper, shoal_nid nid,
-                                struct sh_keeper_owner **owner_out)
+enum shoal_err sh_keeper_owner_get(struct sh_keeper *keeper, shoal_nid nid,
+                                   struct sh_keeper_owner **owner_out)
 {
     struct sh_keeper_owner *owner = keeper->owners[nid.v];
     if (!owner) {
@@ -104,7 +104,7 @@ static enum shoal_err sender_check(struct sh_keeper *keeper, struct claim *claim
         return SHOAL_EFENCED;
     switch (keeper->config.life_of(keeper->config.arg, claim->nid, claim->life)) {
     case SH_KEEPER_LIFE_UP:
-        return owner_get(keeper, claim->nid, &claim->owner);
+        return sh_keeper_owner_get(keeper, claim->nid, &claim->owner);
     case SH_KEEPER_LIFE_UNKNOWN:
         return SHOAL_EBUSY;
     case SH_KEEPER_LIFE_OVER:
@@ -125,7 +125,7 @@ static enum shoal_err owner_check(const struct sh_kept *kept, const struct claim
 /* From now on older incarnations are refused. */
 static void owner_set(struct sh_keeper *keeper, struct sh_kept *kept, const struct claim *claim)
 {
-    kept_quiet(keeper, kept);
+    sh_kept_quiet(keeper, kept);
     kept->owner = claim->owner;
     kept->life = claim->life;
     kept->incarnation = claim->incarnation;
@@ -141,12 +141,12 @@ static void on_loaded(void *arg, struct sh_replog_zone *zone, uint64_t end, enum
     struct sh_kept *kept = sh_keeper_find(keeper, sh_replog_zone_id(zone));
     SH_ASSERT(kept && kept->state == SH_KEPT_LOADING);
     if (err && err != SHOAL_ECORRUPT) {
-        kept_forget(keeper, kept); /* the next OPEN tries again */
+        sh_kept_forget(keeper, kept); /* the next OPEN tries again */
         return;
     }
     kept->end = end;
     kept->lost = err;
-    state_set(keeper, kept, SH_KEPT_LOADED);
+    sh_kept_state_set(keeper, kept, SH_KEPT_LOADED);
 }
 
 /* Begins to load a zone that is on the disk from an earlier process. EBUSY: that was begun, or another one is loaded now. */
@@ -154,15 +154,25 @@ static enum shoal_err load_begin(struct sh_keeper *keeper, struct sh_replog_zone
                                  const struct claim *claim)
 {
     struct sh_kept *kept;
-    enum shoal_err err = kept_make(keeper, claim->zone, &kept);
+    enum shoal_err err = sh_kept_make(keeper, claim->zone, &kept);
     if (err)
         return err;
     kept->found = sh_replog_zone_known(zone).incarnation;
     owner_set(keeper, kept, claim);
     err = sh_replog_zone_load(zone, on_loaded, keeper);
     if (err)
-        kept_forget(keeper, kept);
+        sh_kept_forget(keeper, kept);
     return err ? err : SHOAL_EBUSY;
+}
+
+enum shoal_err sh_kept_load(struct sh_keeper *keeper, struct sh_replog_zone *zone)
+{
+    /* No owner has said a word: the one that wrote to it last may go on. */
+    struct claim claim = {.zone = sh_replog_zone_id(zone),
+                          .incarnation = sh_replog_zone_known(zone).incarnation - 1,
+                          .nid = sh_zone_creator(sh_replog_zone_id(zone))};
+    enum shoal_err err = sh_keeper_owner_get(keeper, claim.nid, &claim.owner);
+    return err ? err : load_begin(keeper, zone, &claim);
 }
 
 static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
@@ -174,21 +184,29 @@ static void on_dropped(void *arg, uint64_t id, enum shoal_err err)
         sh_msg_reply_error(keeper->config.msg, kept->closer, SH_REPLICATION_CLOSE, err, NULL);
     else if (kept->has_closer)
         sh_msg_reply_ok(keeper->config.msg, kept->closer, SH_REPLICATION_CLOSE);
-    kept_forget(keeper, kept);
+    sh_kept_forget(keeper, kept);
 }
 
-/* Begins to drop all that the log has of a zone. EBUSY: that was begun, or the log can't now. */
-static enum shoal_err drop_begin(struct sh_keeper *keeper, struct sh_kept *kept,
-                                 const struct claim *claim)
+enum shoal_err sh_kept_drop(struct sh_keeper *keeper, struct sh_kept *kept)
 {
     struct sh_replog_zone *zone = sh_replog_zone_find(keeper->config.log, kept->id);
     SH_ASSERT(zone);
     enum shoal_err err = sh_replog_zone_drop(zone, on_dropped, keeper);
     if (err)
         return err;
-    owner_set(keeper, kept, claim);
     kept->log = NULL;
-    state_set(keeper, kept, SH_KEPT_DROPPING);
+    sh_kept_state_set(keeper, kept, SH_KEPT_DROPPING);
+    return SHOAL_OK;
+}
+
+/* Begins to drop all that the log has of a zone, as its owner says. EBUSY: that was begun, or the log can't now. */
+static enum shoal_err drop_begin(struct sh_keeper *keeper, struct sh_kept *kept,
+                                 const struct claim *claim)
+{
+    enum shoal_err err = sh_kept_drop(keeper, kept);
+    if (err)
+        return err;
+    owner_set(keeper, kept, claim);
     return SHOAL_EBUSY;
 }
 
@@ -197,12 +215,12 @@ static enum shoal_err found_drop(struct sh_keeper *keeper, const struct claim *c
                                  struct sh_kept **kept_out)
 {
     struct sh_kept *kept;
-    enum shoal_err err = kept_make(keeper, claim->zone, &kept);
+    enum shoal_err err = sh_kept_make(keeper, claim->zone, &kept);
     if (err)
         return err;
     err = drop_begin(keeper, kept, claim);
     if (kept->state != SH_KEPT_DROPPING)
-        kept_forget(keeper, kept);
+        sh_kept_forget(keeper, kept);
     else
         *kept_out = kept;
     return err;
@@ -220,12 +238,12 @@ static bool range_is_sound(const struct sh_replication_open *open)
 
 /* Adds the zone to the log, where it begins with that number. */
 static enum shoal_err log_add(struct sh_keeper *keeper, struct sh_kept *kept,
-                              const struct sh_replication_open *open, const struct claim *claim,
-                              uint64_t first)
+                              const struct sh_replication_open *open, uint64_t first)
 {
     const struct sh_replog_zone_config added = {
         .id = open->zone,
-        .owner = claim->nid.v,
+        /* Also of a zone that another node has taken over: whose requests completion records are that name no node, and whose chunks the range has. */
+        .owner = sh_zone_creator(open->zone).v,
         .incarnation = open->incarnation,
         .first = first,
         .bytes_max = open->bytes_max,
@@ -236,21 +254,23 @@ static enum shoal_err log_add(struct sh_keeper *keeper, struct sh_kept *kept,
     enum shoal_err err = sh_replog_zone_add(keeper->config.log, &added, &kept->log);
     if (err)
         return err == SHOAL_EINVAL ? SHOAL_EEXIST : err;
-    state_set(keeper, kept, SH_KEPT_OPEN);
+    sh_kept_state_set(keeper, kept, SH_KEPT_OPEN);
     kept->part = 0;
+    /* An owner that has made the zone has acknowledged nothing that it can't send any more. One that took the zone over may send what others acknowledged, up to there. */
+    kept->whole_at = open->flags & SH_REPLICATION_ANEW ? 0 : open->begun;
     return SHOAL_OK;
 }
 
 /* Begins a stream of which the log has nothing. */
 static enum shoal_err begin(struct sh_keeper *keeper, const struct sh_replication_open *open,
-                            const struct claim *claim, struct sh_kept **kept_out)
+                            struct sh_kept **kept_out)
 {
-    enum shoal_err err = kept_make(keeper, open->zone, kept_out);
+    enum shoal_err err = sh_kept_make(keeper, open->zone, kept_out);
     if (err)
         return err;
-    err = log_add(keeper, *kept_out, open, claim, open->first);
+    err = log_add(keeper, *kept_out, open, open->first);
     if (err) {
-        kept_forget(keeper, *kept_out);
+        sh_kept_forget(keeper, *kept_out);
         return err;
     }
     (*kept_out)->began = open->first;
@@ -269,7 +289,7 @@ static enum shoal_err open_unknown(struct sh_keeper *keeper, const struct sh_rep
         return SHOAL_EEXIST; /* the node's own */
     if (!known.has_slots) {
         bool has_all = open->first == 1 && !open->first_part;
-        return is_anew || has_all ? begin(keeper, open, claim, kept_out) : SHOAL_EDIFFERS;
+        return is_anew || has_all ? begin(keeper, open, kept_out) : SHOAL_EDIFFERS;
     }
     if (open->incarnation < known.incarnation)
         return SHOAL_EFENCED;
@@ -300,7 +320,7 @@ static enum shoal_err open_loaded(struct sh_keeper *keeper, struct sh_kept *kept
         return kept->lost;
     if (!goes_on(open, kept->found, kept->end, 0))
         return SHOAL_EDIFFERS;
-    return log_add(keeper, kept, open, claim, kept->end);
+    return log_add(keeper, kept, open, kept->end);
 }
 
 static enum shoal_err open_again(struct sh_keeper *keeper, struct sh_kept *kept,
@@ -324,6 +344,8 @@ static enum shoal_err open_again(struct sh_keeper *keeper, struct sh_kept *kept,
     enum shoal_err err = is_same ? SHOAL_OK : sh_replog_abandon(kept->log);
     if (err)
         return err;
+    if (number < kept->whole_at)
+        kept->whole_at = open->begun;
     kept->part = part;
     return SHOAL_OK;
 }
@@ -343,8 +365,20 @@ static enum shoal_err open_known(struct sh_keeper *keeper, struct sh_kept *kept,
     case SH_KEPT_DROPPING:
         owner_set(keeper, kept, claim);
         break;
+    case SH_KEPT_TAKEN:
+    case SH_KEPT_SEALED:
+        break;
     }
     return SHOAL_EBUSY;
+}
+
+/* The log has a sealed zone as one from an earlier process, and so has the keeper once somebody may open it. */
+static bool is_unsealed(struct sh_keeper *keeper, struct sh_kept *kept, const struct claim *claim)
+{
+    if (!kept || kept->state != SH_KEPT_SEALED || owner_check(kept, claim))
+        return false;
+    sh_kept_forget(keeper, kept);
+    return true;
 }
 
 static enum shoal_err open_zone(struct sh_keeper *keeper, const struct sh_replication_open *open,
@@ -360,6 +394,8 @@ static enum shoal_err open_zone(struct sh_keeper *keeper, const struct sh_replic
     if (err)
         return err;
     *kept_out = sh_keeper_find(keeper, open->zone);
+    if (is_unsealed(keeper, *kept_out, claim))
+        *kept_out = NULL;
     return *kept_out ? open_known(keeper, *kept_out, open, claim)
                      : open_unknown(keeper, open, claim, kept_out);
 }
@@ -415,7 +451,7 @@ static enum shoal_err close_zone(struct sh_keeper *keeper, struct claim *claim,
         err = owner_check(kept, claim);
     if (err)
         return err;
-    if (kept && kept->state == SH_KEPT_LOADING)
+    if (kept && (kept->state == SH_KEPT_LOADING || kept->state == SH_KEPT_TAKEN))
         return SHOAL_EBUSY;
     if (kept) {
         err = kept->state == SH_KEPT_DROPPING ? SHOAL_EBUSY : drop_begin(keeper, kept, claim);
@@ -495,6 +531,10 @@ static void on_space(void *arg, struct sh_msg_in *in)
     struct sh_out out;
     if (!in->is_request)
         return;
+    if (!log) { /* it is being opened: whoever asks does so again soon */
+        sh_msg_reply_error(msg, in->reply_to, in->type, SHOAL_EAGAIN, NULL);
+        return;
+    }
     if (space.keeps) {
         struct sh_replog_space slots;
         sh_replog_space_get(log, &slots);
@@ -553,6 +593,7 @@ enum shoal_err sh_keeper_create(const struct sh_keeper_config *config,
     sh_msg_handler_set(msg, SH_REPLICATION_APPEND, SH_MSG_INLINE, sh_keeper_on_append, keeper);
     sh_msg_handler_set(msg, SH_REPLICATION_CLOSE, SH_MSG_INLINE, on_close, keeper);
     sh_msg_handler_set(msg, SH_REPLICATION_SPACE, SH_MSG_INLINE, on_space, keeper);
+    sh_msg_handler_set(msg, SH_CLUSTER_PREPARE, SH_MSG_INLINE, sh_keeper_on_prepare, keeper);
     *keeper_out = keeper;
     return SHOAL_OK;
 }
@@ -572,7 +613,7 @@ void sh_keeper_destroy(struct sh_keeper *keeper)
     sh_keeper_orphans_end(keeper);
     for (uint64_t i = 0; i <= keeper->mask; i++) {
         while (keeper->buckets[i])
-            kept_forget(keeper, keeper->buckets[i]);
+            sh_kept_forget(keeper, keeper->buckets[i]);
     }
     for (unsigned i = 0; i <= SH_MSG_NID_MAX; i++)
         free(keeper->owners[i]);

@@ -49,6 +49,14 @@ struct sh_keeper_config {
     uint32_t credit_bytes; /* of each zone, on their way; 64 KiB at least */
     uint64_t ack_ns;       /* how long an ACK that nobody waits for may wait for others; 0: 2 ms */
     enum sh_keeper_life (*life_of)(void *arg, shoal_nid nid, uint64_t life);
+    /* Whether that life of a node joined after this process did, so that all that it has ever sent to a backup with this disk came here; NULL: not known. */
+    bool (*is_younger)(void *arg, shoal_nid nid, uint64_t life);
+    /* Whether the disk says that this process's life was admitted. Before that the node's next process may live the same life, which superpeers take for this one, and knows nothing of
+     * what this one has said: so PREPARE is not answered yet (EBUSY). NULL: it says so. */
+    bool (*is_confirmed)(void *arg);
+    /* PREPARE asks about a zone whose owner's life is over, and life_of does not say so: this node's view is older than that of the node that asks, and a newer one is
+     * wanted at once. NULL: it comes in its time. */
+    void (*view_wanted)(void *arg);
     /* Asks the superpeers for a zone's record, as sh_zones_get does, and calls op->done, once: before the keeper is destroyed, with ESTOPPED
      * then. NULL: replicas that nobody needs stay. */
     void (*record_get)(void *arg, uint64_t zone, struct sh_zone_op *op);
@@ -78,6 +86,22 @@ void sh_keeper_view_changed(struct sh_keeper *keeper);
 /* Sends ACKs, and asks for streams again; after the log's step and msg's. */
 unsigned sh_keeper_step(struct sh_keeper *keeper, uint64_t now_ns);
 uint64_t sh_keeper_due_ns(const struct sh_keeper *keeper);
+
+/* --- Recoveries (docs/recovery.md) --------------------------------------------------------------- */
+
+/* The replica is the caller's, if err is OK: nobody opens or drops it until it is given back, or dropped. end: before which it has all writes;
+ * 0: that is not known before it is read. zone NULL: nothing was ever written to it. */
+typedef void (*sh_keeper_taken)(void *arg, struct sh_replog_zone *zone, uint64_t end,
+                                enum shoal_err err);
+/* Takes the replica of a zone whose owner's life is over, and whose record names this node as the next owner: what there is of it is
+ * sealed in the log first (sh_replog_zone_seal). taken is called once, from within or from a step, unless the keeper is destroyed before; not where this returns an error. EBUSY: later; ENONAME: there is none;
+ * ECORRUPT: it is damaged; ENOMEM, EIO. */
+SHOAL_NODISCARD enum shoal_err sh_keeper_take(struct sh_keeper *keeper, uint64_t zone,
+                                              sh_keeper_taken taken, void *arg);
+/* It is not needed for now, as it was. */
+void sh_keeper_give_back(struct sh_keeper *keeper, uint64_t zone);
+/* The zone has other replicas: drops this one, which was taken. EBUSY: the log can't now. Errors of sh_replog_zone_drop. */
+SHOAL_NODISCARD enum shoal_err sh_keeper_taken_drop(struct sh_keeper *keeper, uint64_t zone);
 
 struct sh_keeper_status {
     uint32_t zones, open;    /* known; of these, open */

@@ -167,8 +167,7 @@ CASE const struct found *read_back(unsigned zone)
     found = (struct found){.is_over = false};
     rig_stop(&rig);
     rig_start(&rig);
-    const struct sh_replog_read read = {
-        .rest_max = 10000, .take = on_item, .done = on_read, .arg = &found};
+    const struct sh_replog_read read = {.take = on_item, .done = on_read, .arg = &found};
     struct sh_replog_zone *of = sh_replog_zone_find(rig.log, rig_zone(zone));
     assert_non_null(of);
     assert_int_equal(sh_replog_zone_read(of, &read), SHOAL_OK);

@@ -11,6 +11,8 @@ enum sh_kept_state {
     SH_KEPT_LOADED,
     SH_KEPT_OPEN,
     SH_KEPT_DROPPING,
+    SH_KEPT_TAKEN,  /* whoever brings the zone back has the replica (keeper_recovery.c) */
+    SH_KEPT_SEALED, /* it was taken, and given back */
 };
 
 enum sh_kept_stream {
@@ -46,11 +48,13 @@ struct sh_kept {
     /* Of one that was found on the disk: the incarnation in which its replica was written last, and then what its load told. */
     uint32_t found;
     uint64_t end;
+    bool was_whole; /* when it was sealed: nothing that was acknowledged is missing */
     /* Of an open one. */
     uint8_t stream;      /* enum sh_kept_stream */
     enum shoal_err lost; /* why */
     uint32_t part;       /* of the log's next write: entries that it has, or that were abandoned */
     uint32_t unacked;    /* bytes that were taken since the last ACK */
+    uint64_t whole_at;   /* it has all that was acknowledged once it has all before that number */
     uint64_t
         began; /* anew at that number, in this incarnation of the keeper's process; 0: it went on */
     uint64_t wanted; /* the owner waits for all before that to be durable; 0: it does not */
@@ -66,6 +70,9 @@ struct sh_kept {
     /* Of one that is dropped: whom to tell. */
     bool has_closer;
     struct sh_reply_to closer;
+    /* Of one that is TAKEN, while the log seals it: whom to tell. */
+    sh_keeper_taken taken;
+    void *taken_arg;
 };
 
 /* A node that is to be told that a zone is not open here. */
@@ -127,6 +134,26 @@ struct sh_keeper {
 
 /* NULL: the keeper does not know it. */
 struct sh_kept *sh_keeper_find(const struct sh_keeper *keeper, uint64_t id);
+
+/* --- What the keeper knows (keeper.c) ------------------------------------------------------------ */
+
+/* ENOSPC, ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_kept_make(struct sh_keeper *keeper, uint64_t id,
+                                            struct sh_kept **kept_out);
+void sh_kept_forget(struct sh_keeper *keeper, struct sh_kept *kept);
+void sh_kept_state_set(struct sh_keeper *keeper, struct sh_kept *kept, enum sh_kept_state state);
+/* ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_keeper_owner_get(struct sh_keeper *keeper, shoal_nid nid,
+                                                   struct sh_keeper_owner **owner_out);
+/* Begins to load a zone that is on the disk from an earlier process, and that nobody has opened since. EBUSY: that was begun, or another one is
+ * loaded now. */
+SHOAL_NODISCARD enum shoal_err sh_kept_load(struct sh_keeper *keeper, struct sh_replog_zone *zone);
+/* Begins to drop all that the log has of a zone, which it has sealed, or found. Errors of sh_replog_zone_drop. */
+SHOAL_NODISCARD enum shoal_err sh_kept_drop(struct sh_keeper *keeper, struct sh_kept *kept);
+
+/* --- Recoveries (keeper_recovery.c) -------------------------------------------------------------- */
+
+void sh_keeper_on_prepare(void *arg, struct sh_msg_in *in);
 
 /* --- Streams (keeper_append.c) ----------------------------------------------------------------- */
 

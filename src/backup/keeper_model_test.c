@@ -124,8 +124,7 @@ static void stream_check(struct model *model, const struct stream *stream)
     static struct reading reading;
     reading = (struct reading){.is_over = false};
     reading_expect(&reading, stream);
-    const struct sh_replog_read read = {
-        .rest_max = 1000, .take = on_item, .done = on_read, .arg = &reading};
+    const struct sh_replog_read read = {.take = on_item, .done = on_read, .arg = &reading};
     struct sh_replog_zone *zone = sh_replog_zone_find(model->rig.log, rig_zone(stream->zone));
     if (!zone) {
         assert_int_equal(stream->count, 0);

@@ -56,6 +56,8 @@ struct rig {
     struct sh_keeper *keeper;
     bool is_over[RIG_OWNERS]; /* the life that the owner has now */
     bool has_view;            /* else nothing is known of lives */
+    uint64_t made_life;       /* that PREPARE names */
+    bool is_younger;          /* than the keeper's process */
     bool is_stalled;          /* the log is not stepped */
     uint64_t credit;          /* of the keeper's configuration */
     uint64_t random;
@@ -70,6 +72,8 @@ struct rig {
     bool are_held;       /* the superpeers answer no question about records */
     uint64_t orphans_ns; /* 0: orphans are not looked for */
     unsigned not_ours;   /* zones of which the log has told, and that are not the keeper's */
+    unsigned views_wanted;
+    bool is_unconfirmed; /* the disk does not say yet that the life was admitted */
 };
 
 static inline uint64_t rig_zone(unsigned zone)
@@ -102,6 +106,24 @@ static inline enum sh_keeper_life rig_life_of(void *arg, shoal_nid nid, uint64_t
         return SH_KEEPER_LIFE_UNKNOWN;
     bool is_over = life < rig->owners[i].life || rig->is_over[i];
     return is_over ? SH_KEEPER_LIFE_OVER : SH_KEEPER_LIFE_UP;
+}
+
+static inline void rig_view_wanted(void *arg)
+{
+    struct rig *rig = arg;
+    rig->views_wanted++;
+}
+
+static inline bool rig_is_confirmed(void *arg)
+{
+    const struct rig *rig = arg;
+    return !rig->is_unconfirmed;
+}
+
+static inline bool rig_is_younger(void *arg, shoal_nid nid, uint64_t life)
+{
+    const struct rig *rig = arg;
+    return nid.v >= RIG_OWNER_NID && life == rig->made_life && rig->is_younger;
 }
 
 static inline void rig_durable(void *arg, struct sh_replog_zone *zone, uint64_t sequence)
@@ -203,6 +225,9 @@ static inline struct sh_keeper_config rig_keeper_config(struct rig *rig)
                                      .zones_max = RIG_ZONES - 1,
                                      .credit_bytes = RIG_CREDIT,
                                      .life_of = rig_life_of,
+                                     .is_younger = rig_is_younger,
+                                     .is_confirmed = rig_is_confirmed,
+                                     .view_wanted = rig_view_wanted,
                                      .record_get = rig->orphans_ns ? rig_record_get : NULL,
                                      .orphans_ns = rig->orphans_ns,
                                      .wake = rig_wake,

@@ -168,6 +168,44 @@ bool sh_zone_is_leaving(const struct sh_own_zone *zone)
     return zone->left_here || zone->left_behind;
 }
 
+bool sh_zone_left_end(struct sh_own_zone *zone, uint64_t *end_out)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    uint64_t end = 0;
+    bool are_all = true;
+    sh_lock_take(&zones->lock);
+    for (size_t i = 0; i < zones->leftovers_count && zone->left_here && are_all; i++) {
+        const struct sh_leftover *leftover = &zones->leftovers[i];
+        if (leftover->zone != zone)
+            continue;
+        are_all = leftover->removal != 0;
+        end = leftover->removal >= end ? leftover->removal + 1 : end;
+    }
+    sh_lock_release(&zones->lock);
+    *end_out = end;
+    return are_all;
+}
+
+void sh_zone_left_forget(struct sh_own_zone *zone)
+{
+    struct sh_own_zones *zones = &zone->backup->zones;
+    sh_lock_take(&zones->lock);
+    for (size_t i = 0; i < zones->leftovers_count && sh_zone_is_leaving(zone);) {
+        struct sh_leftover *leftover = &zones->leftovers[i];
+        if (leftover->zone == zone) {
+            leftover_remove(zones, i);
+            continue;
+        }
+        if (leftover->claimed_by == zone) {
+            SH_ASSERT(!leftover->number); /* nothing has moved there */
+            leftover->claimed_by = NULL;
+            zone->left_behind--;
+        }
+        i++;
+    }
+    sh_lock_release(&zones->lock);
+}
+
 /* The same with memory for it; where there is none, no zone may go any more. */
 static void leftover_note(struct sh_own_zones *zones, const struct sh_leftover *leftover)
 {

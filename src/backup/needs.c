@@ -11,14 +11,14 @@ static enum sh_replication_need need_of(struct sh_backup *backup, shoal_nid keep
 {
     struct sh_own_zone *zone = sh_zone_by_id(backup, id);
     bool is_own = sh_zone_creator(id).v == backup->config.nid.v;
-    if (atomic_load(&backup->trouble) || !is_own)
+    if (atomic_load(&backup->trouble) || (!is_own && !zone))
         return SH_REPLICATION_NEEDED;
     if (!zone)
         return sh_zone_was_made(backup, sh_zone_number(id)) ? SH_REPLICATION_DROPPED
                                                             : SH_REPLICATION_NEEDED;
     /* While a change of the record is under way, or its answer was lost, the record may name that node. */
-    bool is_certain = zone->record.version && !zone->op && !zone->is_doubtful &&
-                      !zone->is_missing && !zone->is_old;
+    bool is_certain = zone->record.version && !zone->record.former.v && !zone->op &&
+                      !zone->is_doubtful && !zone->is_missing && !zone->is_old;
     bool is_backup = sh_sink_find(zone, keeper) || sh_zone_has_backup(&zone->record, keeper, 0);
     return is_certain && !is_backup ? SH_REPLICATION_ELSEWHERE : SH_REPLICATION_NEEDED;
 }

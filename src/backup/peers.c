@@ -271,6 +271,7 @@ enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *vi
         all[i].nid = node->nid;
         all[i].instance = node->instance;
         all[i].is_up = candidates[i].is_up;
+        all[i].is_away = candidates[i].is_away;
         all[i].base = candidates[i];
     }
     free(peers->all);

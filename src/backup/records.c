@@ -108,15 +108,23 @@ static void strangers_add(struct sh_own_zone *zone, const struct sh_zone *record
     }
 }
 
+/* Whether a backup that the record does not name any more keeps its place in the stream, to go on from there. */
+static bool may_rest(const struct sh_sink *sink, bool was_recorded)
+{
+    return sink->rests || (was_recorded && sink->has_begun && sh_sink_is_away(sink));
+}
+
 /* The record is that from now on. */
 static void record_set(struct sh_own_zone *zone, const struct sh_zone *record)
 {
     bool is_other = zone->record.incarnation != record->incarnation;
+    bool was_opening = sh_zone_is_opening(zone);
     strangers_add(zone, record);
     sh_backup_first_changed(zone->backup, &zone->record, record);
     zone->record = *record;
     zone->record.flags &= (uint8_t)~SH_ZONE_OLD;
     zone->is_old = false;
+    zone->is_to_rise &= !is_other;
     zone->compared = zone->backup->compare.round;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         struct sh_sink *sink = &zone->sinks[i];
@@ -128,7 +136,11 @@ static void record_set(struct sh_own_zone *zone, const struct sh_zone *record)
         sink->is_recorded =
             sh_zone_has_backup(record, sink->nid, sink->disk) && (!is_joining || has_joined(sink));
         sink->counts = sink->is_recorded || (is_joining && sink->counts);
-        if (!sink->is_recorded && (was_recorded || !is_joining)) {
+        if (sink->is_recorded)
+            sink->rests = false;
+        else if (may_rest(sink, was_recorded))
+            sink->rests = true;
+        if (!sink->is_recorded && !sink->rests && (was_recorded || !is_joining)) {
             sh_sink_drop(sink);
             continue;
         }
@@ -142,6 +154,8 @@ static void record_set(struct sh_own_zone *zone, const struct sh_zone *record)
             sink->due_ns = 0;
         }
     }
+    if (was_opening && !sh_zone_is_opening(zone))
+        atomic_store(&zone->backup->zones.has_empty, true); /* it may have nothing, or little */
     sh_zone_settle(zone);
     sh_zone_dirty(zone);
 }
@@ -285,8 +299,8 @@ static void on_answer(struct sh_zone_op *op, enum shoal_err err,
     }
     zone->is_doubtful = !answer;
     if (err == SHOAL_EFENCED) {
-        /* The superpeers do not see this life as up: it serves nobody then, and nothing is acknowledged. It may return, or
-         * finds one day that its zones are another owner's. */
+        /* The superpeers do not see this life as up: it serves nobody then, and nothing is acknowledged. The node hears the
+         * same with its next heartbeat, and ends. */
         zone->op_again_ns = backup->now_ns + LOOK_NS;
         if (asked->kind == SH_RECORD_REMOVE)
             backup->zones.drop.phase = SH_DROP_TELLS; /* again */
@@ -392,12 +406,30 @@ static void bounds_set(struct sh_own_zone *zone, struct sh_zone *wish)
     struct sh_zone_claim claim;
     wish->first.v = wish->last.v = 0;
     for (size_t slot = 0; sh_zone_claim_get(zone, slot, &claim); slot++) {
-        if (claim.first > claim.last || claim.first >> 48 != own_nid(zone).v)
+        if (claim.first > claim.last || claim.first >> 48 != sh_zone_creator(zone->record.id).v)
             continue;
         if (!wish->last.v || claim.first < wish->first.v)
             wish->first.v = claim.first;
         if (claim.last > wish->last.v)
             wish->last.v = claim.last;
+    }
+}
+
+/* Puts this node's own replica of a zone that it has brought back into a record again, unless some other backup in it has all of that: those that
+ * were down meanwhile may not be back before this node fails, or never. */
+static void own_keep(struct sh_own_zone *zone, struct sh_zone *wish)
+{
+    shoal_nid self = zone->backup->config.nid;
+    bool is_needed = zone->adopted && wish->count < SH_ZONE_BACKUPS_MAX &&
+                     sh_zone_has_backup(&zone->record, self, 0) &&
+                     !sh_zone_has_backup(wish, self, 0);
+    for (unsigned i = 0; is_needed && i < wish->count; i++) {
+        const struct sh_sink *sink = sink_of(zone, &wish->backups[i]);
+        is_needed = !(sink && sh_zone_adopted_is_at(zone, sink));
+    }
+    for (unsigned i = 0; is_needed && i < zone->record.count; i++) {
+        if (zone->record.backups[i].nid.v == self.v)
+            wish->backups[wish->count++] = zone->record.backups[i];
     }
 }
 
@@ -408,7 +440,7 @@ static struct sh_zone wish_of(struct sh_own_zone *zone)
     wish.count = 0;
     for (unsigned i = 0; i < record->count; i++) {
         const struct sh_sink *sink = sink_of(zone, &record->backups[i]);
-        if (sink && sink->is_recorded && sh_sink_is_well(sink))
+        if (sink && sink->is_recorded && sh_sink_is_well(sink) && !sh_sink_is_away(sink))
             backup_put(&wish, sink);
     }
     for (unsigned i = 0; i < SH_SINKS_MAX && wish.count < SH_ZONE_BACKUPS_MAX; i++) {
@@ -425,6 +457,7 @@ static struct sh_zone wish_of(struct sh_own_zone *zone)
                 wish.backups[wish.count++] = record->backups[i];
         }
     }
+    own_keep(zone, &wish);
     /* Bounds are said once, so they wait for a chunk that was on its way there already. */
     if (is_to_conclude(zone) && sh_zone_is_final(zone)) {
         wish.flags |= SH_ZONE_CONCLUDED;
@@ -443,8 +476,17 @@ static unsigned nodes_well(const struct sh_own_zone *zone)
     return count;
 }
 
-/* Backups that failed are given up where another one is well. Else they may come back, and go on as long as the backlog has
- * what they lack. Returns when to look again. */
+/* Counts the backups whose nodes were stopped in order, and are to be back. */
+static unsigned nodes_away(const struct sh_own_zone *zone)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++)
+        count += sh_sink_is_away(&zone->sinks[i]);
+    return count;
+}
+
+/* Gives up backups whose nodes are not up: those that failed, if another backup of the zone is well; those that are away, if the backlog has no room for what they lack. All
+ * others may come back, and go on as long as the backlog has what they lack. Returns when to look again. */
 static uint64_t failed_look(struct sh_own_zone *zone, uint64_t now_ns)
 {
     unsigned well = 0, failed = 0;
@@ -456,10 +498,13 @@ static uint64_t failed_look(struct sh_own_zone *zone, uint64_t now_ns)
     sh_zone_bare_look(zone);
     if (!failed)
         return UINT64_MAX;
-    bool may_return = !well && !sh_backlog_is_half_full(&zone->backlog);
+    bool has_room = !sh_backlog_is_half_full(&zone->backlog);
+    bool may_return = !well && has_room;
+    bool may_be_away = has_room && zone->record.version && !sh_zone_is_opening(zone);
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         struct sh_sink *sink = &zone->sinks[i];
-        if (sh_sink_has_failed(sink) && !(may_return && sink->is_recorded))
+        bool is_kept = may_return || (may_be_away && sh_sink_is_away(sink));
+        if (sh_sink_has_failed(sink) && !(is_kept && (sink->is_recorded || sink->rests)))
             sh_sink_lose(sink, SHOAL_EFAILED);
     }
     return may_return ? now_ns + FAILED_NS : UINT64_MAX;
@@ -473,6 +518,16 @@ static bool leaves_first(const struct sh_own_zone *zone, struct sh_sink *old)
         return false;
     old->is_leaving = true;
     return true;
+}
+
+/* A resting backup whose node is up again joins the record like a backup to which the zone was copied: it lacks only what is in the backlog. */
+static void rested_add(struct sh_own_zone *zone)
+{
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        struct sh_sink *sink = &zone->sinks[i];
+        if (sink->rests && sh_sink_serves(sink) && !zone->copy && sh_copy_is_free(zone->backup))
+            sh_copy_go_on(sink);
+    }
 }
 
 /* Attaches one more backup, and begins to copy the zone to it. Returns when to try again. */
@@ -516,7 +571,7 @@ static void strangers_drop(struct sh_own_zone *zone)
     }
 }
 
-/* Gives up a copy that is not needed any more, as a backup that had failed is there again. */
+/* The zone has all backups that it wants: drops the copy that is under way, since a failed backup is there again, and resting backups, since another one took their place. */
 static void surplus_drop(struct sh_own_zone *zone)
 {
     unsigned serving = 0;
@@ -524,10 +579,18 @@ static void surplus_drop(struct sh_own_zone *zone)
         const struct sh_sink *sink = &zone->sinks[i];
         serving += sink->is_recorded && sh_sink_is_node(sink) && sh_sink_keeps_up(sink);
     }
-    if (!zone->copy || serving < zone->record.wanted)
+    if (serving < zone->record.wanted)
         return;
-    sh_sink_drop(zone->copy->sink);
-    sh_zone_settle(zone);
+    bool is_any = false;
+    for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
+        struct sh_sink *sink = &zone->sinks[i];
+        if (!sink->rests && !(zone->copy && zone->copy->sink == sink))
+            continue;
+        sh_sink_drop(sink);
+        is_any = true;
+    }
+    if (is_any)
+        sh_zone_settle(zone);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -535,11 +598,19 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* Whether the zone wants another backup than those that it has, and those that are to be back. */
+static bool is_short(const struct sh_own_zone *zone)
+{
+    unsigned well = nodes_well(zone);
+    return !well || well + nodes_away(zone) < zone->record.wanted;
+}
+
 /* Registers a zone again of which the superpeers have lost the record: with the backups that it has. The numbers are above any that the lost record can
  * have had (docs/zones.md). Returns when to look again. */
 static uint64_t again_ask(struct sh_own_zone *zone, uint64_t now_ns)
 {
-    uint64_t due_ns = nodes_well(zone) < zone->record.wanted ? add_one(zone, now_ns) : UINT64_MAX;
+    rested_add(zone);
+    uint64_t due_ns = is_short(zone) ? add_one(zone, now_ns) : UINT64_MAX;
     struct sh_zone record = wish_of(zone);
     record.version += SH_ZONE_JUMP;
     record.incarnation += SH_ZONE_JUMP;
@@ -548,10 +619,22 @@ static uint64_t again_ask(struct sh_own_zone *zone, uint64_t now_ns)
     return due_ns;
 }
 
+/* Sees to one that is being brought back: its record changes once, when it opens. */
+static uint64_t opening_tend(struct sh_own_zone *zone, uint64_t now_ns, uint64_t due_ns)
+{
+    struct sh_zone wish;
+    uint64_t look_ns;
+    if (sh_zone_opens(zone, now_ns, &wish, &look_ns) && !record_ask(zone, SH_RECORD_CHANGE, &wish))
+        look_ns = now_ns + FAILED_NS;
+    return least(due_ns, zone->op ? UINT64_MAX : look_ns);
+}
+
 /* Sees to one zone; returns when to look at it again. */
 static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
 {
     const struct sh_zone *record = &zone->record;
+    if (zone->adopted && !zone->adopted_ns)
+        return UINT64_MAX; /* what it has is not known yet */
     uint64_t due_ns = failed_look(zone, now_ns);
     if (zone->is_removed)
         return UINT64_MAX;
@@ -561,6 +644,8 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
         return due_ns;
     if (zone->op_again_ns > now_ns)
         return least(due_ns, zone->op_again_ns);
+    if (sh_zone_is_opening(zone))
+        return opening_tend(zone, now_ns, due_ns);
     if (!record->version) {
         new_ask(zone, now_ns);
         return zone->op ? due_ns : zone->op_again_ns;
@@ -576,8 +661,9 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
         strangers_drop(zone);
         surplus_drop(zone);
     }
-    const struct sh_zone wish = wish_of(zone);
-    if (zone->is_doubtful || zone->is_old || !sh_zone_is_same(&wish, record)) {
+    struct sh_zone wish = wish_of(zone);
+    wish.incarnation += zone->is_to_rise;
+    if (zone->is_doubtful || zone->is_old || zone->is_to_rise || !sh_zone_is_same(&wish, record)) {
         if (!record_ask(zone, SH_RECORD_CHANGE, &wish))
             due_ns = least(due_ns, now_ns + FAILED_NS);
         return due_ns;
@@ -591,7 +677,12 @@ static uint64_t zone_tend(struct sh_own_zone *zone, uint64_t now_ns)
     /* A backup that has all of the copy, and not yet all that was acknowledged meanwhile, is to be recorded when it has. */
     if (zone->copy && zone->copy->phase == SH_COPY_JOINS)
         due_ns = least(due_ns, now_ns + FAILED_NS);
-    return nodes_well(zone) < record->wanted ? least(due_ns, add_one(zone, now_ns)) : due_ns;
+    /* This node's own replica, of a zone that it has brought back, leaves the record when another backup has all of that on its disk. */
+    if (zone->adopted && nodes_well(zone) &&
+        sh_zone_has_backup(record, zone->backup->config.nid, 0))
+        due_ns = least(due_ns, now_ns + FAILED_NS);
+    rested_add(zone);
+    return is_short(zone) ? least(due_ns, add_one(zone, now_ns)) : due_ns;
 }
 
 /* --- The spare zone ---------------------------------------------------------------------------- */
@@ -603,6 +694,8 @@ static bool is_made(const struct sh_own_zone *zone)
         return false;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         enum sh_sink_state state = zone->sinks[i].state;
+        if (zone->sinks[i].rests)
+            continue;
         if (state == SH_SINK_CLOSED || state == SH_SINK_OPENING || state == SH_SINK_CLOSING ||
             state == SH_SINK_LOST)
             return false;
@@ -619,7 +712,7 @@ static unsigned make_step(struct sh_backup *backup, uint64_t now_ns)
     if (!zone) {
         if (now_ns < backup->zone_again_ns || !sh_backup_peers_are_known(backup))
             return 0;
-        uint64_t number = sh_zones_next(zones);
+        uint64_t number = sh_zones_next(backup);
         enum shoal_err err = sh_zone_new(backup, number ? number : 1, 1, &zone);
         backup->zone_again_ns = err ? now_ns + LOOK_NS : 0;
         atomic_store(&backup->no_zone, err);

@@ -99,6 +99,14 @@ bool sh_sink_has_failed(const struct sh_sink *sink)
     return backup->peers.has_view && (!peer || !peer->is_up);
 }
 
+bool sh_sink_is_away(const struct sh_sink *sink)
+{
+    if (!sh_sink_has_failed(sink))
+        return false;
+    const struct sh_backup_peer *peer = sh_backup_peer_find(sink->zone->backup, sink->nid);
+    return peer && peer->is_away;
+}
+
 bool sh_sink_stranger_add(struct sh_own_zone *zone, const struct sh_zone_backup *backup)
 {
     unsigned i = 0;
@@ -147,7 +155,7 @@ void sh_sink_lose(struct sh_sink *sink, enum shoal_err why)
     call_leave(sink);
     cursor_end(sink);
     sink->state = SH_SINK_LOST;
-    sink->is_stalled = false;
+    sink->is_stalled = sink->rests = false;
     sink->why = why;
     sink->lost_ns = zone->backup->now_ns;
     if (why != SHOAL_EFAILED)
@@ -305,7 +313,7 @@ static void opened(struct sh_sink *sink, const struct sh_replication_opened *ans
     }
     if (answer->durable > sink->acked[SH_LEVEL_DURABLE] && answer->durable <= answer->next)
         sink->acked[SH_LEVEL_DURABLE] = answer->durable;
-    sink->has_begun = true;
+    sink->has_begun = sink->has_answered = true;
     sink->disk = answer->disk;
     sink->credit = answer->credit;
     sink->pause_ns = 0;
@@ -345,6 +353,14 @@ static void on_opened(struct sh_request *request, enum shoal_err err, struct sh_
         sh_zones_tend(sink->zone->backup);
 }
 
+/* A backup that had the zone in this incarnation already, as one that was being added and was given up, has dropped that: its log begins the zone anew in a higher
+ * one only. */
+static void rise_ask(struct sh_sink *sink)
+{
+    sink->has_asked_rise = true;
+    sink->zone->is_to_rise = true;
+}
+
 static void on_closed(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_sink_call *call = request->arg;
@@ -355,6 +371,11 @@ static void on_closed(struct sh_request *request, enum shoal_err err, struct sh_
         return;
     SH_ASSERT(sink->state == SH_SINK_CLOSING && sink->call == call);
     sink->call = NULL;
+    if (!err && sink->has_asked_rise)
+        err =
+            SHOAL_EEXIST; /* a higher incarnation did not help: another node is to have the replica */
+    else if (!err)
+        rise_ask(sink);
     if (!err || may_repeat(err))
         sink_pause(sink);
     else
@@ -366,8 +387,10 @@ static struct sh_replication_open open_of(const struct sh_sink *sink)
     struct sh_own_zone *zone = sink->zone;
     const struct sh_backup_config *config = &zone->backup->config;
     struct sh_zone_claim claim;
-    uint64_t first =
-        sh_zone_claim_get(zone, 0, &claim) ? claim.first : sh_store_ids_wanted(config->store);
+    uint64_t first = sh_store_ids_wanted(config->store);
+    first = shoal_cid_make(config->nid, first).v;
+    if (sh_zone_claim_get(zone, 0, &claim))
+        first = claim.first;
     return (struct sh_replication_open){
         .zone = zone->record.id,
         .incarnation = zone->record.incarnation,
@@ -375,10 +398,10 @@ static struct sh_replication_open open_of(const struct sh_sink *sink)
         .flags = sink->has_begun ? 0 : SH_REPLICATION_ANEW,
         .first = sink->cursor.kept.number,
         .first_part = sink->cursor.kept.part,
-        .since = 1,
-        .begun = zone->before,
+        .since = zone->adopted ? zone->since : 1,
+        .begun = zone->adopted ? zone->end : zone->before,
         .bytes_max = sh_zone_log_bytes(zone),
-        .range_first = shoal_cid_make(config->nid, first).v,
+        .range_first = first,
         .range_count = config->zone_bytes / (64 + SH_ZONE_CHUNK_BYTES),
     };
 }
@@ -448,8 +471,10 @@ void sh_sink_drop(struct sh_sink *sink)
     struct sh_own_zone *zone = sink->zone;
     bool is_node = sh_sink_is_node(sink);
     call_leave(sink);
-    /* Once; a backup that does not hear of it asks whether its replica is needed (orphans.c). */
-    if (is_node && zone->record.version && sink_ask(sink, SH_REPLICATION_CLOSE))
+    /* Once; a backup that does not hear of it asks whether its replica is needed (orphans.c). This node's own replica, of a zone that it has
+     * brought back, is dropped by who has done that. */
+    bool is_other = sink->nid.v != zone->backup->config.nid.v;
+    if (is_node && is_other && zone->record.version && sink_ask(sink, SH_REPLICATION_CLOSE))
         call_leave(sink);
     sh_sink_forget(sink);
 }
@@ -470,11 +495,14 @@ struct sh_own_zone *sh_zone_by_id(struct sh_backup *backup, uint64_t id)
 {
     uint64_t number = sh_zone_number(id);
     if (sh_zone_creator(id).v != backup->config.nid.v)
-        return NULL;
+        return sh_zones_adopted(backup, id);
     struct sh_own_zone *zone = backup->zones.all[number % SH_ZONES_MAX];
-    if (!zone)
+    bool is_it = zone && zone->number == number && !zone->adopted;
+    if (!is_it) {
         zone = backup->making;
-    return zone && zone->number == number ? zone : NULL;
+        is_it = zone && zone->number == number;
+    }
+    return is_it ? zone : sh_zones_adopted(backup, id);
 }
 
 static void sink_acked(struct sh_sink *sink, const struct sh_replication_ack *ack)

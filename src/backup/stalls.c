@@ -219,8 +219,13 @@ static bool zone_look(struct sh_own_zone *zone)
 {
     bool is_owed = false;
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
-        if (zone->sinks[i].state != SH_SINK_NONE && zone->sinks[i].state != SH_SINK_LOST)
-            sink_look(&zone->sinks[i]);
+        struct sh_sink *sink = &zone->sinks[i];
+        if (sink->rests && sh_sink_is_away(sink) && sh_backlog_is_half_full(&zone->backlog))
+            sh_sink_lose(
+                sink,
+                SHOAL_EFAILED); /* what a resting backup lacks takes no room that writes need */
+        if (sink->state != SH_SINK_NONE && sink->state != SH_SINK_LOST)
+            sink_look(sink);
     }
     for (unsigned i = 0; i < SH_SINKS_MAX; i++) {
         struct sh_sink *sink = &zone->sinks[i];

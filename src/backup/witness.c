@@ -146,7 +146,9 @@ static void completion_set(struct sh_backlog_entry *entry, struct sh_own_zone *z
     const struct sh_completion completion = {
         .client = request->client,
         .number = request->number,
-        .acknowledged = request->acknowledged,
+        .acknowledged = zone->adopted ? 0 : request->acknowledged,
+        /* In a zone that another node has made, 0 is that one (recover/images.h). */
+        .node = zone->adopted ? zone->backup->config.nid.v : 0,
         .chunk = chunk,
         .is_create = request->result == SH_WRITE_CHUNK,
         .value = request->result == SH_WRITE_SUMMAND ? summand_of(request, field) : 0};

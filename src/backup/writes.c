@@ -49,6 +49,15 @@ enum shoal_err sh_backup_rewrite(struct sh_backup *backup, struct sh_write *writ
     return err;
 }
 
+enum shoal_err sh_backup_adopt(struct sh_backup *backup, struct sh_write *write, shoal_cid cid,
+                               struct sh_bytes data)
+{
+    change_begin(backup, write);
+    enum shoal_err err = sh_store_adopt(backup->config.store, cid, data);
+    change_end(backup);
+    return err;
+}
+
 enum shoal_err sh_backup_remove(struct sh_backup *backup, struct sh_write *write, shoal_cid cid)
 {
     change_begin(backup, write);

@@ -65,11 +65,15 @@ void sh_zones_end(struct sh_own_zones *zones)
 static void zone_again(struct sh_own_zone *zone, uint64_t number)
 {
     SH_ASSERT(!zone->log && !zone->left_here && !zone->left_behind && !zone->moves_away);
-    zone->claims_count = 0;
+    zone->claims_count = zone->claims_retold = 0;
+    zone->is_narrowed = zone->is_kept = false;
+    zone->disclaims_ns = 0;
+    zone->disclaimed = 0;
     zone->number = number;
     zone->before = sh_backlog_next(&zone->backlog);
     zone->record = (struct sh_zone){0};
-    zone->is_removed = zone->is_missing = zone->is_old = false;
+    zone->is_removed = zone->is_missing = zone->is_old = zone->is_to_rise = false;
+    zone->adopted = zone->end = zone->opens_at = 0;
     zone->evacuate_ns = zone->told_ns = zone->told_seen = 0;
     atomic_store(&zone->told, 0);
     atomic_store(&zone->is_concluded, false);
@@ -82,15 +86,22 @@ enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t n
 {
     struct sh_own_zones *zones = &backup->zones;
     struct sh_own_zone *zone = zones->free;
+    if (!zone)
+        return sh_zone_fresh(backup, number, next, zone_out);
     if (number > SH_ZONE_NUMBER_MAX || zones->all[number % SH_ZONES_MAX])
         return SHOAL_ELIMIT;
-    if (zone) {
-        zones->free = zone->next_free;
-        zone_again(zone, number);
-        *zone_out = zone;
-        return SHOAL_OK;
-    }
-    zone = calloc(1, sizeof *zone);
+    zones->free = zone->next_free;
+    zone_again(zone, number);
+    *zone_out = zone;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_zone_fresh(struct sh_backup *backup, uint64_t number, uint64_t next,
+                             struct sh_own_zone **zone_out)
+{
+    if (number > SH_ZONE_NUMBER_MAX || backup->zones.all[number % SH_ZONES_MAX])
+        return SHOAL_ELIMIT;
+    struct sh_own_zone *zone = calloc(1, sizeof *zone);
     if (!zone)
         return SHOAL_ENOMEM;
     zone->backup = backup;
@@ -108,12 +119,18 @@ enum shoal_err sh_zone_new(struct sh_backup *backup, uint64_t number, uint64_t n
     return SHOAL_OK;
 }
 
-uint64_t sh_zones_next(const struct sh_own_zones *zones)
+uint64_t sh_zones_next(const struct sh_backup *backup)
 {
-    /* Above all that there are; where a zone lives long, others have gone round. */
-    uint64_t number = zones->end;
-    while (zones->all[number % SH_ZONES_MAX] && number - zones->end < SH_ZONES_MAX)
-        number++;
+    /* Above all that there are, and the one that is being made; where a zone lives long, others have gone round. */
+    const struct sh_own_zones *zones = &backup->zones;
+    uint64_t end = zones->end, number;
+    if (backup->making && backup->making->number >= end)
+        end = backup->making->number + 1;
+    for (number = end; number - end < SH_ZONES_MAX; number++) {
+        bool is_made = backup->making && (backup->making->number - number) % SH_ZONES_MAX == 0;
+        if (!is_made && !zones->all[number % SH_ZONES_MAX])
+            break;
+    }
     return number;
 }
 
@@ -371,6 +388,31 @@ bool sh_zone_is_final(struct sh_own_zone *zone)
     bool is_final = atomic_load(&zone->is_concluded) && !zone->claims_promised;
     sh_lock_release(&zones->lock);
     return is_final;
+}
+
+enum shoal_err sh_zone_claim_append(struct sh_own_zone *zone, const struct sh_zone_claim *claim)
+{
+    sh_lock_assert_held(&zone->backup->zones.lock);
+    enum shoal_err err = claims_grow(zone);
+    if (err)
+        return err;
+    zone->claims[zone->claims_count++] = *claim;
+    err = sh_zone_claim_record(zone, zone->claims_count - 1);
+    zone->claims_count -= err != SHOAL_OK;
+    return err;
+}
+
+enum shoal_err sh_zone_claim_record(struct sh_own_zone *zone, size_t slot)
+{
+    uint8_t room[16];
+    sh_lock_assert_held(&zone->backup->zones.lock);
+    SH_ASSERT(slot < zone->claims_count);
+    enum shoal_err err = sh_backlog_admit(&zone->backlog, SH_CLAIM_BYTES);
+    if (err)
+        return err;
+    const struct sh_backlog_entry entry = claim_entry(slot, &zone->claims[slot], room);
+    (void)sh_backlog_record(&zone->backlog, NULL, &entry);
+    return SHOAL_OK;
 }
 
 enum shoal_err sh_zone_claim_retell(struct sh_own_zone *zone, size_t slot, uint8_t only)

@@ -585,28 +585,34 @@ static void test_large_is_not_evacuated(void **state)
 static void test_numbers(void **state)
 {
     (void)state;
-    struct sh_own_zones fresh = {0};
+    static struct sh_backup bare;
+    struct sh_own_zones *fresh = &bare.zones;
     struct sh_own_zone *zone;
     struct sh_zone_state found;
     const uint64_t first = UINT64_C(3) << 24;
-    sh_lock_init(&fresh.lock, SH_LOCK_BACKUP);
-    assert_int_equal(sh_zones_make(&fresh, 3), SHOAL_OK);
-    assert_int_equal(sh_zones_next(&fresh), first);
-    assert_int_equal(sh_zones_places(&fresh), 0);
-    sh_zones_end(&fresh);
+    sh_lock_init(&fresh->lock, SH_LOCK_BACKUP);
+    assert_int_equal(sh_zones_make(fresh, 3), SHOAL_OK);
+    assert_int_equal(sh_zones_next(&bare), first);
+    assert_int_equal(sh_zones_places(fresh), 0);
+    sh_zones_end(fresh);
     backup->zones.begin = backup->zones.end = first;
     assert_int_equal(sh_zone_make(backup, first + 9, 1, &zone), SHOAL_OK);
     assert_int_equal(sh_zones_places(&backup->zones), 10);
-    assert_int_equal(sh_zones_next(&backup->zones), first + 10);
+    assert_int_equal(sh_zones_next(backup), first + 10);
     for (uint64_t from = 0; from <= first + 9; from += first) {
         assert_true(sh_backup_zone_state(backup, from, &found));
         assert_int_equal(found.number, first + 9);
     }
     assert_false(sh_backup_zone_state(backup, first + 10, &found));
     assert_int_equal(sh_zone_make(backup, 70, 1, &zone), SHOAL_OK);
-    assert_int_equal(sh_zones_next(&backup->zones), first + 10);
+    assert_int_equal(sh_zones_next(backup), first + 10);
     assert_true(sh_backup_zone_state(backup, 10, &found) && found.number == 70);
     assert_true(sh_backup_zone_state(backup, 71, &found) && found.number == first + 9);
+    struct sh_own_zone *making = backup->making;
+    struct sh_own_zone next = {.number = first + 10};
+    backup->making = &next; /* has its number already */
+    assert_int_equal(sh_zones_next(backup), first + 11);
+    backup->making = making;
 }
 
 int main(void)

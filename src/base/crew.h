@@ -54,6 +54,17 @@ struct sh_step {
     void *arg;
 };
 
+/* When the first of some steps will have work even if nobody wakes it; SH_NEVER: none will. */
+static inline uint64_t sh_steps_due_ns(const struct sh_step *steps, size_t count)
+{
+    uint64_t first_ns = SH_NEVER;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t due_ns = steps[i].due_ns ? steps[i].due_ns(steps[i].arg) : SH_NEVER;
+        first_ns = due_ns < first_ns ? due_ns : first_ns;
+    }
+    return first_ns;
+}
+
 /* Where a crew thread waits, when its steps have sources of their own such as sockets. Without
  * one a thread waits on a futex. Timeouts need a resolution of microseconds (epoll_pwait2, not
  * epoll_wait); 0 only looks, SH_NEVER waits without limit. Returning early does no harm. */

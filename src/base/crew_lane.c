@@ -282,12 +282,7 @@ enum sh_lane_rest sh_lane_idle(struct sh_crew_lane *lane, uint64_t now_ns, bool 
 uint64_t sh_lane_rest_ns(struct sh_crew_lane *lane, enum sh_lane_rest rest, uint64_t now_ns,
                          uint64_t limit_ns)
 {
-    uint64_t until_ns = SH_NEVER;
-    for (unsigned i = 0; i < lane->step_count; i++) {
-        const struct sh_step *step = &lane->steps[i];
-        uint64_t due_ns = step->due_ns != NULL ? step->due_ns(step->arg) : SH_NEVER;
-        until_ns = due_ns < until_ns ? due_ns : until_ns;
-    }
+    uint64_t until_ns = sh_steps_due_ns(lane->steps, lane->step_count);
     lane->due_ns = until_ns;
     until_ns = limit_ns < until_ns ? limit_ns : until_ns;
     uint64_t rest_ns = until_ns == SH_NEVER ? SH_NEVER : until_ns > now_ns ? until_ns - now_ns : 0;

@@ -6,12 +6,32 @@
 
 #include "base/assert.h"
 
+/* ISA-L is made for long inputs: it takes 13 ns for 32 bytes and 20 for 64, where the instruction that
+ * adds 8 bytes takes one (AMD EPYC; both take 20 ns for about 256). */
+#define SHORT_BYTES 256
+
+#ifdef __x86_64__
+__attribute__((target("sse4.2"))) static uint32_t crc_short(uint32_t crc, struct sh_bytes bytes)
+{
+    uint64_t sum = crc;
+    for (; bytes.size >= 8; bytes.at += 8, bytes.size -= 8)
+        sum = __builtin_ia32_crc32di(sum, sh_load64(bytes.at));
+    for (; bytes.size > 0; bytes.at++, bytes.size--)
+        sum = __builtin_ia32_crc32qi((uint32_t)sum, *bytes.at);
+    return (uint32_t)sum;
+}
+#endif
+
 uint32_t sh_crc32c(uint32_t start, struct sh_bytes bytes)
 {
     SH_ASSERT(bytes.at != NULL || bytes.size == 0);
-    /* ISA-L takes an int for the length and neither inverts the value before nor after. */
+    /* Neither inverts the value before nor after. */
     uint32_t crc = ~start;
-    while (bytes.size > 0) {
+#ifdef __x86_64__
+    if (bytes.size < SHORT_BYTES && __builtin_cpu_supports("sse4.2"))
+        return ~crc_short(crc, bytes);
+#endif
+    while (bytes.size > 0) { /* ISA-L takes an int for the length */
         size_t part = bytes.size < INT_MAX ? bytes.size : INT_MAX;
         crc = crc32_iscsi((unsigned char *)(uintptr_t)bytes.at, (int)part, crc);
         bytes.at += part;

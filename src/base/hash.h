@@ -1,4 +1,4 @@
-/* Checksums and hashes, by library: CRC32C from ISA-L, XXH3 from xxHash. */
+/* Checksums and hashes, by library: CRC32C from ISA-L and, of short inputs, by the processor; XXH3 from xxHash. */
 #ifndef SH_BASE_HASH_H
 #define SH_BASE_HASH_H
 

@@ -178,6 +178,8 @@ static void failed_explain(shoal *store, shoal_nid creator)
     bool is_there = sh_directory_node(store->directory, creator, &node) == SHOAL_OK;
     if (is_there && node.state == SH_NODE_FAILED)
         sh_client_detail_set("node %u, which made it, has failed", creator.v);
+    else if (is_there && node.state == SH_NODE_AWAY)
+        sh_client_detail_set("node %u, which made it, was stopped, and is not back yet", creator.v);
     else
         sh_client_detail_set("it was made on node %u, and may have moved since", creator.v);
 }

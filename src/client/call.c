@@ -88,7 +88,55 @@ static enum shoal_err send_to(struct sh_call_state *state, shoal_nid nid)
 
 static void send_on(struct sh_call_state *state, shoal_nid nid);
 
-/* The chunk's owner says what came of the request that was sent to the owner before it. */
+#define ASKED_NOBODY ((shoal_nid){SH_PEER_NID_MIN - 1}) /* below all peers */
+
+/* Whether what the node knew of the call, if it knew something, is with others by now than that node, or comes to be. */
+static bool asks_all(const struct sh_call_state *state)
+{
+    struct sh_node node;
+    enum shoal_err err = sh_directory_node(state->store->directory, state->number_nid, &node);
+    return err || (node.traits.is_replicated && !node.traits.keeps_chunks);
+}
+
+/* Whether nodes are asked one after the other what came of the call, and not only the chunk's owner. That is so of creates, the chunk of which nobody knows; and of other calls whose
+ * node has failed, if the chunk's owner does not know: the chunk may have left its zone since, and the record of what was done to it is in the former zone, which another node may have
+ * brought back, or may yet. */
+static bool asks_nodes(const struct sh_call_state *state)
+{
+    return state->is_unclear && (state->ask.kind == SH_CALL_CREATE || state->is_unknown);
+}
+
+/* Whether the node that was sent the call is still the same process, as far as is known. */
+static bool is_same_life(const struct sh_call_state *state)
+{
+    return state->number_life == sh_directory_life(state->store->directory, state->number_nid);
+}
+
+static bool is_alive(const struct sh_call_state *state)
+{
+    struct sh_node node;
+    return !sh_directory_node(state->store->directory, state->number_nid, &node) &&
+           node.state == SH_NODE_UP && is_same_life(state);
+}
+
+/* That node does not know what came of the call. */
+static void unknown(struct sh_call_state *state, shoal_nid nid)
+{
+    if (asks_nodes(state) && asks_all(state)) {
+        state->asked = nid;
+        sh_call_attempt(state);
+    } else if (!asks_nodes(state) && asks_all(state) && !is_alive(state)) {
+        state->is_unknown = true;
+        state->asked = SHOAL_NID_NONE;
+        sh_call_attempt(state);
+    } else {
+        /* It was not done, and can't be any more where it was sent to. */
+        state->is_unclear = state->is_unknown = false;
+        send_on(state, nid);
+    }
+}
+
+/* A node says what came of the request that was sent to another one, or to a life before: the chunk's owner, or one of all nodes. */
 static void on_outcome(struct sh_request *request, enum shoal_err err, struct sh_reader *payload)
 {
     struct sh_call_state *state = request->arg;
@@ -103,12 +151,10 @@ static void on_outcome(struct sh_request *request, enum shoal_err err, struct sh
             if (state->ask.kind == SH_CALL_ADD)
                 call->value = value;
             if (state->ask.kind == SH_CALL_CREATE)
-                call->cid = shoal_cid_make(request->to, value);
+                call->cid = shoal_cid_make(state->number_nid, value);
             sh_call_complete(state, outcome);
         } else {
-            /* It was not done, and can't be any more where it was sent to. */
-            state->is_unclear = false;
-            send_on(state, request->to);
+            unknown(state, request->to);
         }
         return;
     }
@@ -117,12 +163,12 @@ static void on_outcome(struct sh_request *request, enum shoal_err err, struct sh
         return;
     }
     /* That node keeps nothing over its lives: what it may have made is gone. */
-    if (state->ask.kind == SH_CALL_CREATE && sh_err_get(err) == SHOAL_EFAILED) {
-        state->is_unclear = false;
+    if (asks_nodes(state) && sh_err_get(err) == SHOAL_EFAILED) {
+        state->is_unclear = state->is_unknown = false;
         sh_call_attempt(state);
         return;
     }
-    if (state->ask.kind != SH_CALL_CREATE && !sh_client_closing(state->store))
+    if (!asks_nodes(state) && !sh_client_closing(state->store))
         sh_directory_forget(state->store->directory, call->cid);
     sh_call_retry_later(state, sh_err_get(err));
 }
@@ -136,8 +182,7 @@ static enum shoal_err outcome_ask(struct sh_call_state *state, shoal_nid nid)
     state->request =
         (struct sh_request){.done = on_outcome, .arg = state, .deadline_ns = state->deadline_ns};
     shoal_nid before = state->number_nid;
-    bool is_create = state->ask.kind == SH_CALL_CREATE;
-    uint64_t cid = is_create ? shoal_cid_make(nid, 0).v : sh_call_of(state)->cid.v;
+    uint64_t cid = asks_nodes(state) ? shoal_cid_make(before, 0).v : sh_call_of(state)->cid.v;
     uint64_t number = state->number;
     enum shoal_err err = sh_msg_request(store->msg, nid, SH_MOVES_OUTCOME, SH_MOVES_OUTCOME_BYTES,
                                         &state->request, &out);
@@ -151,18 +196,10 @@ static enum shoal_err outcome_ask(struct sh_call_state *state, shoal_nid nid)
     return SHOAL_OK;
 }
 
-/* Whether the node that was sent the call is still the same process, as far as is known. */
-static bool is_same_life(const struct sh_call_state *state)
-{
-    return state->number_life == sh_directory_life(state->store->directory, state->number_nid);
-}
-
 /* Sends to the node that is to be asked; if that fails the call ends or waits for another try. */
 static void send_on(struct sh_call_state *state, shoal_nid nid)
 {
-    bool is_create = state->ask.kind == SH_CALL_CREATE;
-    bool is_elsewhere =
-        state->is_unclear && (state->number_nid.v != nid.v ? !is_create : !is_same_life(state));
+    bool is_elsewhere = state->is_unclear && (state->number_nid.v != nid.v || !is_same_life(state));
     if (is_elsewhere && !sh_call_may_repeat(state, sh_now(&state->store->env.clock))) {
         sh_call_complete(state, SHOAL_ECONNLOST);
         return;
@@ -172,31 +209,49 @@ static void send_on(struct sh_call_state *state, shoal_nid nid)
         sh_call_retry_later(state, err);
 }
 
-/* Where the call goes. EAGAIN: the owner must be asked for. */
+/* An unclear call: who knows what came of it. The same node, while it lives; where that keeps its chunks, its next life. Else, once all of its zones are with
+ * others, every peer is asked, as what was made may have moved on from those; a view that has changed meanwhile is gone through anew. EAGAIN: the superpeers have to say whether
+ * its zones are; ENOCHUNK: it was not done. */
+static enum shoal_err unclear_route(struct sh_call_state *state, shoal_nid *nid_out)
+{
+    struct sh_directory *directory = state->store->directory;
+    struct sh_node node;
+    enum shoal_err err = sh_directory_node(directory, state->number_nid, &node);
+    bool is_up = !err && node.state == SH_NODE_UP;
+    *nid_out = state->number_nid;
+    if (is_up && (is_same_life(state) || !asks_all(state)))
+        return SHOAL_OK;
+    if (!err && !asks_all(state))
+        return sh_call_awaits_node(state, SHOAL_EFAILED) ? SHOAL_EFAILED : SHOAL_ENOCHUNK;
+    uint16_t epoch = (uint16_t)sh_directory_epoch(directory);
+    if (state->asked_epoch != epoch)
+        state->asked = SHOAL_NID_NONE;
+    state->asked_epoch = epoch;
+    if (!state->asked.v && !err)
+        return is_up ? SHOAL_OK : SHOAL_EAGAIN;
+    *nid_out = sh_directory_peer_after(directory, state->asked);
+    return nid_out->v ? SHOAL_OK : SHOAL_ENOCHUNK;
+}
+
+/* Where the call goes. EAGAIN: the superpeers must be asked. */
 static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
 {
     struct shoal *store = state->store;
+    enum shoal_err err = asks_nodes(state) ? unclear_route(state, nid_out) : SHOAL_ENOCHUNK;
+    if (err != SHOAL_ENOCHUNK)
+        return err;
+    if (state->ask.kind == SH_CALL_CREATE || state->is_unknown)
+        state->is_unclear = state->is_unknown = false;
     if (state->ask.kind != SH_CALL_CREATE)
         return sh_directory_owner(store->directory, sh_call_of(state)->cid, nid_out);
     struct sh_node node;
-    /* A client repeats an unclear create at the same node, also in the next life of that node; but with a node that is no more
-     * the chunk that it may have made is gone, unless that is in the node's own log. */
-    if (state->is_unclear &&
-        sh_directory_node(store->directory, state->number_nid, &node) == SHOAL_OK) {
-        *nid_out = state->number_nid;
-        if (node.state == SH_NODE_UP)
-            return SHOAL_OK;
-        if (sh_call_awaits_node(state, SHOAL_EFAILED))
-            return SHOAL_EFAILED;
-    }
-    state->is_unclear = false;
     if (state->ask.where.v == 0)
         return sh_directory_pick_peer(store->directory, nid_out);
-    enum shoal_err err = sh_directory_node(store->directory, state->ask.where, &node);
+    err = sh_directory_node(store->directory, state->ask.where, &node);
     if (err == SHOAL_OK && node.role != SH_ROLE_PEER)
         err = SHOAL_EROLE;
     if (err == SHOAL_OK && node.state != SH_NODE_UP)
-        err = node.state == SH_NODE_FAILED ? SHOAL_EFAILED : SHOAL_ENONODE;
+        err = sh_node_may_return(&node) ? SHOAL_EFAILED : SHOAL_ENONODE;
     *nid_out = state->ask.where;
     return err;
 }
@@ -204,6 +259,14 @@ static enum shoal_err route(struct sh_call_state *state, shoal_nid *nid_out)
 static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
 {
     struct sh_call_state *state = op->arg;
+    if (asks_nodes(state) && (err == SHOAL_ENOCHUNK || err == SHOAL_ELOST)) {
+        state->asked =
+            ASKED_NOBODY; /* whose zones are with others, or lost, has no chunk of its own any more */
+        sh_call_attempt(state);
+        return;
+    }
+    if (asks_nodes(state) && err == SHOAL_OK)
+        err = SHOAL_EUNREACHABLE; /* it is back, which a newer view says */
     if (err == SHOAL_OK) {
         send_on(state, nid);
         return;
@@ -220,9 +283,11 @@ static void on_located(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
 static void locate(struct sh_call_state *state)
 {
     struct shoal *store = state->store;
+    shoal_cid cid = asks_nodes(state) ? shoal_cid_make(state->number_nid, SHOAL_LOCAL_ID_MAX)
+                                      : sh_call_of(state)->cid;
     state->locate =
         (struct sh_locate){.done = on_located, .arg = state, .deadline_ns = state->deadline_ns};
-    sh_directory_locate(store->directory, sh_call_of(state)->cid, &state->locate);
+    sh_directory_locate(store->directory, cid, &state->locate);
 }
 
 /* A node that is not there is believed only of a view that is newer than the call. */

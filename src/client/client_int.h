@@ -167,12 +167,17 @@ struct sh_call_state {
     char *detail;         /* of the thread that waits in a blocking call; or NULL */
     uint32_t refreshes;   /* the store's count when the call began */
     shoal_nid number_nid; /* whose number it is; of a read: who was asked last, or NONE */
+    /* An unclear call whose node's zones are all with others, who are asked what came of it: the last one that does not know, or ASKED_NOBODY. NONE: not so. */
+    shoal_nid asked;
     uint32_t number_life; /* and of which of its lives (sh_directory_life) */
-    bool is_blocking;
-    bool is_retry;   /* it was sent, or tried, before */
-    bool is_unclear; /* may have been done, under this number: a lost connection left no answer */
-    bool was_lost;   /* unlock: a connection was lost meanwhile, and with it the owner's locks */
-    uint64_t number; /* 0: none yet, or a call that needs none */
+    uint16_t asked_epoch; /* of the view by which they are asked, its lowest bits */
+    bool is_blocking : 1;
+    bool is_retry : 1; /* it was sent, or tried, before */
+    bool
+        is_unclear : 1; /* may have been done, under this number: a lost connection left no answer */
+    bool is_unknown : 1; /* unclear, and the chunk's owner does not know what came of it */
+    bool was_lost : 1; /* unlock: a connection was lost meanwhile, and with it the owner's locks */
+    uint64_t number;   /* 0: none yet, or a call that needs none */
     union {
         uint64_t first_ns; /* when it got the number */
         uint64_t
@@ -255,9 +260,11 @@ bool sh_call_was_not_done(enum shoal_err err);
 /* May this failure be tried again without doing anything twice, by one who has no number for it? */
 bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err);
 /* Whether an operation that fails so waits for a node that has failed, until the call's time is over: the node's next life has the chunks of the
- * one before. asked, creator: as of sh_directory_may_return. */
+ * one before, or other nodes bring them back. asked, creator: as of sh_directory_may_return. */
 bool sh_client_awaits_node(struct shoal *store, enum shoal_err err, shoal_nid asked,
                            shoal_nid creator);
+/* The same of a create at that node, which no other one can do. */
+bool sh_client_awaits_maker(struct shoal *store, enum shoal_err err, shoal_nid nid);
 /* The same of a call on one chunk; the next life knows what came of its requests, too, but of locks, which have fallen. One on a lock waits for
  * timeout_ns at most since the node was found to have failed. */
 bool sh_call_awaits_node(struct sh_call_state *state, enum shoal_err err);
@@ -302,6 +309,10 @@ uint64_t sh_client_deadline_ns(shoal *store);
 /* OK when a node is a peer and up. ENONODE, EROLE, EFAILED, with the detail set. */
 /* A node of the view as callers of the library see it. */
 struct shoal_node sh_client_node(const struct sh_node *node);
+/* Asks a peer what may be repeated, until it answers or the time-out is over. answer_out may be NULL. */
+SHOAL_NODISCARD enum shoal_err sh_client_ask_again(shoal *store, shoal_nid node, sh_msg_type type,
+                                                   struct sh_bytes request, uint8_t **answer_out,
+                                                   size_t *size_out);
 SHOAL_NODISCARD enum shoal_err sh_client_peer_check(shoal *store, shoal_nid nid);
 
 /* open.c: opens a store in this process, with a log of other sizes, for tests. */
@@ -397,5 +408,12 @@ void sh_client_locate_begin(shoal *store, shoal_cid cid, uint64_t deadline_ns, u
 /* Errors as of sh_client_locate. */
 SHOAL_NODISCARD enum shoal_err sh_client_locate_wait(shoal *store, struct sh_waited_locate *waited,
                                                      shoal_nid *nid_out);
+
+/* recoveries.c: as sh_client_recoveries, with the time for each answer. *epoch_out: of the oldest view by which a superpeer has answered. */
+struct sh_recovery;
+SHOAL_NODISCARD enum shoal_err
+sh_client_recoveries_within(shoal *store, uint64_t patience_ns,
+                            bool (*each)(void *arg, const struct sh_recovery *recovery), void *arg,
+                            uint64_t *epoch_out);
 
 #endif

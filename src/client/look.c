@@ -70,7 +70,7 @@ static enum shoal_err peer_state(shoal *store, shoal_nid nid)
     if (err == SHOAL_OK && node.role != SH_ROLE_PEER)
         err = SHOAL_EROLE;
     if (err == SHOAL_OK && node.state != SH_NODE_UP)
-        err = node.state == SH_NODE_FAILED ? SHOAL_EFAILED : SHOAL_ENONODE;
+        err = sh_node_may_return(&node) ? SHOAL_EFAILED : SHOAL_ENONODE;
     return err;
 }
 
@@ -109,7 +109,9 @@ struct shoal_node sh_client_node(const struct sh_node *node)
                                .role = (enum shoal_role)node->role,
                                .state = (enum shoal_node_state)node->state,
                                .keeps_replicas = node->traits.keeps_replicas,
-                               .keeps_chunks = node->traits.keeps_chunks};
+                               .keeps_chunks = node->traits.keeps_chunks,
+                               .is_disk_lost = node->is_disk_lost,
+                               .back_ns = UINT64_C(1000000) * node->back_ms};
     _Static_assert(sizeof shown.address == sizeof node->address, "any address fits");
     _Static_assert(sizeof shown.rack == SH_DOMAIN_NAME_MAX, "any name fits");
     memcpy(shown.address, node->address, sizeof shown.address);
@@ -169,6 +171,24 @@ enum shoal_err sh_client_peers(shoal *store, shoal_nid *peers, size_t room, size
     }
     *count_out = count;
     return SHOAL_OK;
+}
+
+size_t sh_client_nodes_known(shoal *store)
+{
+    SH_ASSERT(!store->is_embedded);
+    size_t room = sh_directory_nodes(store->directory, NULL, 0) + 16, count = 0;
+    struct sh_node *nodes = malloc(room * sizeof *nodes);
+    size_t there = nodes ? sh_directory_nodes(store->directory, nodes, room) : 0;
+    for (size_t i = 0; i < there && i < room; i++)
+        count += nodes[i].state == SH_NODE_UP;
+    free(nodes);
+    return count;
+}
+
+bool sh_client_awaits_peer(shoal *store, shoal_nid peer)
+{
+    SH_ASSERT(!store->is_embedded);
+    return sh_directory_may_return(store->directory, peer, peer, true);
 }
 
 /* --- Ranges -------------------------------------------------------------------------------- */
@@ -408,9 +428,11 @@ enum shoal_err sh_client_log_dump(shoal *store, shoal_nid nid, struct sh_log_dum
     return err;
 }
 
-enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid)
+enum shoal_err sh_client_stop_node(shoal *store, shoal_nid nid, uint32_t back_ms)
 {
-    return tell(store, nid, SH_NODE_STOP, (struct sh_bytes){NULL, 0});
+    uint8_t bytes[4];
+    sh_store32(bytes, back_ms);
+    return tell(store, nid, SH_NODE_STOP, sh_bytes_make(bytes, sizeof bytes));
 }
 
 enum shoal_err sh_client_log_levels(shoal *store, shoal_nid nid, const char *levels)
@@ -484,20 +506,18 @@ enum shoal_err sh_client_demote(shoal *store, shoal_nid superpeer)
     return err == SHOAL_ENOTYPE ? SHOAL_EROLE : err;
 }
 
-enum shoal_err sh_client_superpeer_lost(shoal *store, shoal_nid superpeer)
+enum shoal_err sh_client_disk_lost(shoal *store, shoal_nid nid)
 {
     struct shoal_node first;
     size_t count;
     uint8_t bytes[2];
     enum shoal_err err = shoal_nodes(store, &first, 1, &count); /* with a fresh view */
+    if (!err && !sh_nid_is_peer(nid) && (!nid.v || nid.v > SH_SUPERPEERS_MAX))
+        err = SHOAL_ENONODE;
     if (err != SHOAL_OK)
         return err;
-    if (!superpeer.v || superpeer.v > SH_SUPERPEERS_MAX) {
-        sh_client_detail_set("superpeers have the IDs 1 to %u", (unsigned)SH_SUPERPEERS_MAX);
-        return SHOAL_EROLE;
-    }
-    sh_store16(bytes, superpeer.v);
-    shoal_nid asked = superpeer_but(store, superpeer);
+    sh_store16(bytes, nid.v);
+    shoal_nid asked = superpeer_but(store, nid);
     err = tell(store, asked, SH_CLUSTER_LOST, sh_bytes_make(bytes, sizeof bytes));
     if (err != SHOAL_OK && !*shoal_error_detail())
         sh_client_detail_set("superpeer %u was asked", (unsigned)asked.v);

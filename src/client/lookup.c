@@ -134,6 +134,7 @@ static enum shoal_err page_ask(shoal *store, shoal_cid from, struct page *page_o
     struct sh_caller caller = sh_client_caller(store);
     uint8_t request[SH_TREE_BYTES];
     sh_store64(request, from.v);
+    sh_store64(request + 8, 0); /* as of any view */
     struct page page = {.superpeer =
                             sh_directory_superpeer(store->directory, shoal_cid_creator(from))};
     for (unsigned hops = 0; hops < HOPS_MAX; hops++) {
@@ -170,6 +171,8 @@ static enum shoal_err page_read(const struct page *page, shoal_cid *from_inout,
         range.first.v = sh_get64(&r);
         range.last.v = sh_get64(&r);
         range.owner.v = sh_get16(&r);
+        (void)sh_reader_take(&r, SH_TREE_RANGE_BYTES -
+                                     SH_LOOKUP_ANSWER_BYTES); /* how the owner has come by it */
         if (!sh_reader_ok(&r) || range.last.v < from_inout->v || range.last.v < range.first.v ||
             range.first.v > end.v)
             return SHOAL_EPROTO;

@@ -87,7 +87,7 @@ static enum shoal_err ask_until_done(shoal *store, shoal_nid where, struct sh_by
             attempt(store, where, request, deadline, cids_out, count, is_fresh, &nid);
         uint64_t now = sh_now(&store->env.clock);
         bool may_retry = sh_call_may_retry(SH_CALL_CREATE, err) ||
-                         (where.v && sh_client_awaits_node(store, err, where, where));
+                         (where.v && sh_client_awaits_maker(store, err, where));
         if (!may_retry || now + SH_ROUND_PAUSE_NS >= deadline || (err == SHOAL_ENONODE && is_fresh))
             return err;
         struct sh_waiter pause = {0};

@@ -123,8 +123,8 @@ static void place(struct multi *multi, size_t count)
             continue;
         }
         op->err = err;
-        /* These two are of one chunk; its creator's others may be elsewhere. */
-        if (err != SHOAL_ENOCHUNK && err != SHOAL_EFAILED) {
+        /* These are of one chunk; its creator's others may be elsewhere. */
+        if (err != SHOAL_ENOCHUNK && err != SHOAL_EFAILED && err != SHOAL_ELOST) {
             unknown = creator;
             why = err;
         }

@@ -129,7 +129,7 @@ enum shoal_err sh_names_dumped_give(shoal *store, shoal_nid node)
     uint32_t size;
     enum shoal_err err = shoal_size(store, chunk_of(node), &size);
     if (err)
-        return err == SHOAL_ENOCHUNK ? SHOAL_OK : err;
+        return err == SHOAL_ENOCHUNK || err == SHOAL_ELOST ? SHOAL_OK : err;
     if (size > CHUNK_BYTES_MOST)
         return SHOAL_EPROTO;
     uint8_t *bytes = malloc(size ? size : 1);

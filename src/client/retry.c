@@ -31,7 +31,12 @@ bool sh_call_may_retry(enum sh_call_kind kind, enum shoal_err err)
 bool sh_client_awaits_node(struct shoal *store, enum shoal_err err, shoal_nid asked,
                            shoal_nid creator)
 {
-    return err == SHOAL_EFAILED && sh_directory_may_return(store->directory, asked, creator);
+    return err == SHOAL_EFAILED && sh_directory_may_return(store->directory, asked, creator, true);
+}
+
+bool sh_client_awaits_maker(struct shoal *store, enum shoal_err err, shoal_nid nid)
+{
+    return err == SHOAL_EFAILED && sh_directory_may_return(store->directory, nid, nid, false);
 }
 
 /* A lock may be waited for without end, but its node for no longer than any other call waits. */
@@ -49,11 +54,11 @@ bool sh_call_awaits_node(struct sh_call_state *state, enum shoal_err err)
     struct shoal *store = state->store;
     if (err != SHOAL_EFAILED || (sh_call_is_lock(ask->kind) && !lock_has_time(state)))
         return false;
-    /* A create that may have been done there is repeated there; the node that it is to go to is the creator to be. */
-    if (ask->kind == SH_CALL_CREATE) {
-        shoal_nid nid = state->is_unclear ? state->number_nid : ask->where;
-        return nid.v && sh_client_awaits_node(store, err, nid, nid);
-    }
+    /* A create that was not sent, or made nothing, waits for the node on which the program wants the chunk. A create that may have made a chunk waits for the node that it was sent to. */
+    if (ask->kind == SH_CALL_CREATE && !state->is_unclear)
+        return ask->where.v && sh_client_awaits_maker(store, err, ask->where);
+    if (ask->kind == SH_CALL_CREATE || state->is_unknown)
+        return sh_client_awaits_node(store, err, state->number_nid, state->number_nid);
     return sh_client_awaits_node(store, err, state->number_nid,
                                  shoal_cid_creator(sh_call_of(state)->cid));
 }

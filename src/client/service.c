@@ -183,8 +183,7 @@ enum sh_verdict sh_exchange_after(shoal *store, struct sh_exchange *ex, shoal_ni
     return SH_VERDICT_PAUSE;
 }
 
-/* Until the owner answers. The answer is allocated; what counts of it begins at its third byte. */
-static enum shoal_err exchange(shoal *store, struct sh_exchange *ex, uint8_t **answer_out,
+enum shoal_err sh_exchange_run(shoal *store, struct sh_exchange *ex, uint8_t **answer_out,
                                size_t *size_out)
 {
     for (;;) {
@@ -249,7 +248,7 @@ enum shoal_err sh_service_ask(shoal *store, const struct sh_service_ask *ask, ui
                                  .wait_ns = wait_ns,
                                  .deadline_ns = ask->deadline_ns};
         size_t size;
-        enum shoal_err err = exchange(store, &ex, answer_out, &size);
+        enum shoal_err err = sh_exchange_run(store, &ex, answer_out, &size);
         if (!err) {
             *r_out = sh_reader_make(sh_bytes_make(*answer_out + 2, size - 2));
             return SHOAL_OK;
@@ -398,7 +397,7 @@ static enum shoal_err update_try(shoal *store, const struct sh_service_caller *c
                              .deadline_ns = deadline_ns};
     uint8_t *answer;
     size_t size;
-    err = exchange(store, &ex, &answer, &size);
+    err = sh_exchange_run(store, &ex, &answer, &size);
     if (err)
         return err;
     struct sh_reader r = sh_reader_make(sh_bytes_make(answer + 2, size - 2));

@@ -56,6 +56,10 @@ enum sh_verdict { SH_VERDICT_OVER, SH_VERDICT_AGAIN, SH_VERDICT_PAUSE };
 enum sh_verdict sh_exchange_after(shoal *store, struct sh_exchange *ex, shoal_nid to,
                                   enum shoal_err err, uint16_t redirect, enum shoal_err *err_out);
 
+/* Asks until the owner answers. The answer is allocated; what counts of it begins at its third byte. */
+SHOAL_NODISCARD enum shoal_err sh_exchange_run(shoal *store, struct sh_exchange *ex,
+                                               uint8_t **answer_out, size_t *size_out);
+
 /* A caller's number of its own (metadata.h), as long as it is taken. */
 struct sh_service_caller {
     unsigned slot;

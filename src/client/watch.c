@@ -1,14 +1,17 @@
-/* Following what becomes of nodes: a superpeer is asked again and again what has happened since. */
+/* Following what becomes of nodes: a superpeer is asked again and again what has happened since. And of zones that cannot be
+ * brought back as they were: after each change of the view, until nothing is under way, all superpeers are asked for a list. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/client_int.h"
+#include "client/watch_int.h"
 #include "cluster/proto.h"
 
 /* Between questions that had nothing for an answer: as often as nodes hear it, or oftener. */
 #define PAUSE_NS UINT64_C(50000000)
 /* For a superpeer that may be gone, while there are others. */
 #define PATIENCE_NS UINT64_C(500000000)
+#define ZONES_NS UINT64_C(500000000) /* between two lists of zones */
 
 struct watch {
     shoal *store;
@@ -21,6 +24,7 @@ struct watch {
     bool goes_on;
     bool was_told;  /* something, by the last answer */
     unsigned asked; /* which superpeer, in turn */
+    struct sh_watched_zones zones;
 };
 
 static void tell(struct watch *watch, const struct sh_node *node, const struct sh_node *before)
@@ -38,6 +42,8 @@ static void tell(struct watch *watch, const struct sh_node *node, const struct s
         event.kind = SHOAL_EVENT_MOVED; /* started anew elsewhere, and not up again yet */
     else if (node->state == SH_NODE_LEFT)
         event.kind = SHOAL_EVENT_LEFT;
+    else if (node->state == SH_NODE_AWAY)
+        event.kind = SHOAL_EVENT_AWAY;
     else if (node->state == SH_NODE_FAILED)
         event.kind = SHOAL_EVENT_FAILED;
     else if (before && before->instance == node->instance && before->state == SH_NODE_FAILED)
@@ -80,6 +86,9 @@ static enum shoal_err view_read(struct watch *watch, struct sh_reader *r, uint64
         sh_view_destroy(&view); /* of a superpeer that is behind the one before */
         return err;
     }
+    if (view.epoch <= watch->view.epoch)
+        watch->zones.epoch =
+            0; /* epochs have begun anew: lists of before say nothing of this registry */
     watch->epoch = view.epoch;
     sh_view_diff(&watch->view, &view, tell_change, watch);
     sh_view_destroy(&watch->view);
@@ -163,6 +172,52 @@ static enum shoal_err ask(struct watch *watch)
     return err;
 }
 
+/* --- Zones ------------------------------------------------------------------------------------- */
+
+/* Of a zone that is lost: the node that failed; of one that came back: the owner, which has it now. */
+static struct shoal_node zone_node(const struct watch *watch, const struct sh_watched_news *news)
+{
+    const struct sh_zone *zone = &news->zone;
+    bool is_former = news->kind == SHOAL_EVENT_ZONE_LOST && zone->former.v;
+    shoal_nid nid = is_former ? zone->former : zone->owner;
+    const struct sh_node *node = sh_view_find(&watch->view, nid);
+    return node ? sh_client_node(node) : (struct shoal_node){.nid = nid, .role = SHOAL_PEER};
+}
+
+static void zones_tell(struct watch *watch)
+{
+    for (size_t i = 0; i < watch->zones.news_count && watch->goes_on; i++) {
+        const struct sh_watched_news *news = &watch->zones.news[i];
+        struct shoal_event event = {.epoch = watch->view.epoch,
+                                    .kind = news->kind,
+                                    .node = zone_node(watch, news),
+                                    .zone = news->zone.id,
+                                    .first = news->zone.first,
+                                    .last = news->zone.last};
+        watch->was_told = true;
+        watch->goes_on = watch->each(watch->arg, &event);
+    }
+}
+
+/* Where the superpeers do not answer for all shards now, they are asked again. */
+static enum shoal_err zones_look(struct watch *watch)
+{
+    shoal *store = watch->store;
+    struct sh_watched_zones *zones = &watch->zones;
+    uint64_t epoch = 0;
+    if (!watch->goes_on || !sh_watched_zones_are_old(zones, watch->view.epoch) ||
+        sh_now(&store->env.clock) < zones->due_ns)
+        return SHOAL_OK;
+    sh_watched_zones_begin(zones);
+    enum shoal_err err =
+        sh_client_recoveries_within(store, PATIENCE_NS, sh_watched_zones_take, zones, &epoch);
+    err = sh_watched_zones_end(zones, err, epoch);
+    zones->due_ns = sh_now(&store->env.clock) + ZONES_NS;
+    if (!err)
+        zones_tell(watch);
+    return err == SHOAL_ENOMEM || err == SHOAL_EPROTO ? err : SHOAL_OK;
+}
+
 static void pause_for(shoal *store, uint64_t ns)
 {
     struct sh_waiter nobody = {0};
@@ -179,6 +234,9 @@ static enum shoal_err follow(struct watch *watch)
         uint64_t now_ns = sh_now(&store->env.clock);
         if (!err) {
             heard_ns = now_ns;
+            err = zones_look(watch);
+            if (err)
+                return err;
         } else if (err == SHOAL_ENOMEM || err == SHOAL_EPROTO || err == SHOAL_ENOTYPE ||
                    now_ns >= heard_ns + store->timeout_ns) {
             return err;
@@ -207,5 +265,6 @@ enum shoal_err shoal_watch(shoal *store, bool (*each)(void *arg, const struct sh
         .store = store, .each = each, .arg = arg, .is_first = true, .goes_on = true};
     err = follow(&watch);
     sh_view_destroy(&watch.view);
+    sh_watched_zones_destroy(&watch.zones);
     return err;
 }

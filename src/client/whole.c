@@ -91,22 +91,26 @@ static void pause_for(shoal *store, uint64_t ns)
     (void)sh_crew_wait(store->crew, 0, &pause, sh_now(&store->env.clock) + ns);
 }
 
-/* Asks the peer, until it answers or the time-out is over. answer_out may be NULL. */
-static enum shoal_err ask_with(const struct whole *whole, sh_msg_type type, struct sh_bytes request,
-                               uint8_t **answer_out, size_t *size_out)
+enum shoal_err sh_client_ask_again(shoal *store, shoal_nid node, sh_msg_type type,
+                                   struct sh_bytes request, uint8_t **answer_out, size_t *size_out)
 {
-    shoal *store = whole->store;
     struct sh_caller caller = sh_client_caller(store);
     uint64_t deadline = sh_client_deadline_ns(store);
     for (;;) {
         uint64_t now = sh_now(&store->env.clock);
         enum shoal_err err =
-            sh_call(&caller, whole->node, type, request, deadline > now ? deadline - now : 1,
-                    answer_out, size_out, sh_client_detail());
+            sh_call(&caller, node, type, request, deadline > now ? deadline - now : 1, answer_out,
+                    size_out, sh_client_detail());
         if (!may_ask_again(err) || sh_now(&store->env.clock) + SH_ROUND_PAUSE_NS >= deadline)
             return err;
         pause_for(store, SH_ROUND_PAUSE_NS);
     }
+}
+
+static enum shoal_err ask_with(const struct whole *whole, sh_msg_type type, struct sh_bytes request,
+                               uint8_t **answer_out, size_t *size_out)
+{
+    return sh_client_ask_again(whole->store, whole->node, type, request, answer_out, size_out);
 }
 
 /* Asks about the job. */

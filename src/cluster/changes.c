@@ -10,7 +10,8 @@
 
 static uint64_t node_digest(const struct sh_node *node)
 {
-    uint64_t who = (uint64_t)node->nid.v << 16 | (uint64_t)node->role << 8 | (uint64_t)node->state;
+    uint64_t who = (uint64_t)node->is_disk_lost << 63 | (uint64_t)node->back_ms << 32 |
+                   (uint64_t)node->nid.v << 16 | (uint64_t)node->role << 8 | (uint64_t)node->state;
     uint64_t rest = sh_traits_digest(&node->traits, node->instance ^ sh_mix64(who));
     return sh_hash64(sh_bytes_text(node->address), rest);
 }

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "cluster/changes.h"
+#include "cluster/directory.h"
 #include "cluster/proto.h"
 
 /* A connection to a node in the view of that epoch. */
@@ -19,7 +21,7 @@ static void connect_one(void *arg, const struct sh_node *old, const struct sh_no
     shoal_nid nid = new ? new->nid : old->nid;
     if (nid.v == sh_msg_nid(msg).v)
         return;
-    if (new &&new->state == SH_NODE_LEFT)
+    if (new && (new->state == SH_NODE_LEFT || new->state == SH_NODE_AWAY))
         return; /* it closes its connections itself, and until then is owed its answers */
     if (new &&new->state == SH_NODE_FAILED)
         sh_msg_node_fence(msg, nid, connecting->epoch);
@@ -66,6 +68,33 @@ enum shoal_err sh_answer_view_get(struct sh_reader *r, uint8_t known_flags, uint
     }
     *flags_out = flags;
     return SHOAL_OK;
+}
+
+enum shoal_err sh_answer_news_get(struct sh_reader *r, struct sh_directory *directory,
+                                  uint8_t *flags_out, struct sh_view *view_out)
+{
+    struct sh_reader ahead = *r;
+    uint8_t flags = sh_get8(&ahead);
+    if (!sh_reader_ok(&ahead) || flags != SH_ANSWER_CHANGES)
+        return sh_answer_view_get(r, SH_ANSWER_VIEW, flags_out, view_out);
+    struct sh_view before = {0}, after = {0};
+    enum shoal_err err = sh_directory_view_copy(directory, &before);
+    if (!err)
+        err = sh_changes_get(&ahead, &before, &after);
+    sh_view_destroy(&before);
+    bool differs = err == SHOAL_EDIFFERS;
+    if ((!err || differs) && !sh_reader_done(&ahead))
+        err = SHOAL_EPROTO;
+    if (err && err != SHOAL_EDIFFERS) {
+        sh_view_destroy(&after);
+        return err;
+    }
+    *flags_out = flags;
+    if (!differs) {
+        sh_view_destroy(view_out);
+        *view_out = after;
+    }
+    return err;
 }
 
 void sh_answer_reason_get(struct sh_reader *payload, char text_out[SH_REASON_BYTES])

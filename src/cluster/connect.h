@@ -5,6 +5,8 @@
 #include "cluster/view.h"
 #include "msg/msg.h"
 
+struct sh_directory;
+
 /* Nodes that are up get their address; those that failed or are gone are forgotten, which fails
  * what waits for them. Those that left close their connections themselves. This end's own ID is
  * skipped. From the transport step's thread. */
@@ -14,6 +16,12 @@ void sh_connect_view(struct sh_msg *msg, const struct sh_view *before, const str
  * they say so, a view, to the end. known_flags: those that may be set. *flags_out are those that
  * are; *view_out is replaced when SH_ANSWER_VIEW is among them. EPROTO, ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_answer_view_get(struct sh_reader *r, uint8_t known_flags,
+                                                  uint8_t *flags_out, struct sh_view *view_out);
+
+/* The same part of the answer of HEARTBEAT, whose view may also come as what has changed since the one that the directory has. EDIFFERS: it is not of that view that this
+ * tells, so the whole one is to be asked for; *flags_out are set, and *view_out is as it was. */
+SHOAL_NODISCARD enum shoal_err sh_answer_news_get(struct sh_reader *r,
+                                                  struct sh_directory *directory,
                                                   uint8_t *flags_out, struct sh_view *view_out);
 
 /* What a superpeer said with its refusal; what is longer is cut off. */

@@ -207,13 +207,32 @@ enum shoal_err sh_directory_node(struct sh_directory *directory, shoal_nid nid,
     return node ? SHOAL_OK : SHOAL_ENONODE;
 }
 
-static bool is_kept_by(const struct sh_node *node)
+shoal_nid sh_directory_peer_after(struct sh_directory *directory, shoal_nid nid)
 {
-    return node->traits.keeps_chunks && node->state != SH_NODE_LEFT;
+    shoal_nid found = SHOAL_NID_NONE;
+    sh_lock_take(&directory->lock);
+    const struct sh_view *view = &directory->view;
+    for (size_t i = 0; i < view->count; i++) {
+        const struct sh_node *node = &view->nodes[i];
+        bool is_one =
+            node->role == SH_ROLE_PEER && node->state == SH_NODE_UP && node->nid.v > nid.v;
+        if (is_one && (!found.v || node->nid.v < found.v))
+            found = node->nid;
+    }
+    sh_lock_release(&directory->lock);
+    return found;
+}
+
+/* Whether a node's chunks come back: with the node, or at others, which only those wait for who want a chunk that is there. */
+static bool comes_back(const struct sh_node *node, bool is_chunk)
+{
+    bool may_return = node->traits.keeps_chunks && node->state != SH_NODE_LEFT;
+    return may_return || (is_chunk && node->traits.is_replicated);
 }
 
 /* The superpeer that has said EFAILED may know more than this view: so a node that keeps its chunks counts also while it is up here. */
-bool sh_directory_may_return(struct sh_directory *directory, shoal_nid asked, shoal_nid creator)
+bool sh_directory_may_return(struct sh_directory *directory, shoal_nid asked, shoal_nid creator,
+                             bool is_chunk)
 {
     const shoal_nid known[] = {asked, creator};
     bool may_return = false, is_decided = false;
@@ -221,11 +240,11 @@ bool sh_directory_may_return(struct sh_directory *directory, shoal_nid asked, sh
     const struct sh_view *view = &directory->view;
     for (size_t i = 0; !is_decided && i < sizeof known / sizeof known[0]; i++) {
         const struct sh_node *node = sh_view_find(view, known[i]);
-        may_return = node && is_kept_by(node);
-        is_decided = may_return || (node && node->state == SH_NODE_FAILED);
+        may_return = node && comes_back(node, is_chunk);
+        is_decided = may_return || (node && sh_node_may_return(node));
     }
     for (size_t i = 0; !is_decided && !may_return && i < view->count; i++)
-        may_return = view->nodes[i].state == SH_NODE_FAILED && is_kept_by(&view->nodes[i]);
+        may_return = view->nodes[i].state != SH_NODE_UP && comes_back(&view->nodes[i], is_chunk);
     sh_lock_release(&directory->lock);
     return may_return;
 }

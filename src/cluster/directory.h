@@ -74,6 +74,9 @@ size_t sh_directory_nodes(struct sh_directory *directory, struct sh_node *nodes,
 SHOAL_NODISCARD enum shoal_err sh_directory_node(struct sh_directory *directory, shoal_nid nid,
                                                  struct sh_node *node_out);
 
+/* The peer that is up with the lowest ID above that one's; NONE: there is none. */
+shoal_nid sh_directory_peer_after(struct sh_directory *directory, shoal_nid nid);
+
 /* The superpeer to ask about what a creator made: as was said last (superpeer_set), else the first for
  * that ID that is up. One that does not own the creator's shard names who does. NONE when there is no view yet or
  * nobody can have the ID. */
@@ -93,7 +96,7 @@ bool sh_directory_range(struct sh_directory *directory, shoal_cid cid, struct sh
 /* A lookup. Owned by the caller, kept until done has been called, once. */
 struct sh_locate {
     /* OK and the owner (when msg calls it EUNREACHABLE, the view is too old: refresh); ENOCHUNK,
-     * EFAILED; EBUSY: a superpeer was restarted, try in a moment;
+     * EFAILED, ELOST; EBUSY: a superpeer was restarted, try in a moment;
      * ENONODE: no view yet; EUNREACHABLE, ECONNLOST, ETIMEOUT...: refresh and try again. */
     void (*done)(struct sh_locate *op, enum shoal_err err, shoal_nid nid);
     void *arg; /* the caller's */
@@ -140,10 +143,11 @@ struct sh_directory_stats {
 };
 struct sh_directory_stats sh_directory_stats(struct sh_directory *directory);
 
-/* Whether a chunk that is with a failed node, by the superpeers (EFAILED), may come back with that node: such nodes keep their chunks in a log
- * of their own (traits.h). asked: the node that the chunk was with when it was asked for last, or NONE; creator: the chunk's. Where neither keeps its
+/* Whether a chunk that is with a failed node, by the superpeers (EFAILED), may come back: with that node, which keeps its chunks in a log
+ * of its own (traits.h), or, is_chunk, at others that have replicas; not is_chunk: whether the node may. asked: the node that the chunk was with when it was asked for last, or NONE; creator: the chunk's. Where neither keeps its
  * chunks, nor has failed, the chunk is with any of those that have. */
-bool sh_directory_may_return(struct sh_directory *directory, shoal_nid asked, shoal_nid creator);
+bool sh_directory_may_return(struct sh_directory *directory, shoal_nid asked, shoal_nid creator,
+                             bool is_chunk);
 /* How often another process has had a peer's ID since the directory was made: who compares two of them
  * tells that what was sent in between was sent to another life. Any thread, without a lock. */
 uint32_t sh_directory_life(const struct sh_directory *directory, shoal_nid nid);

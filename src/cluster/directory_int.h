@@ -40,7 +40,7 @@ struct sh_search {
 /* A range of chunk IDs that nobody has who is up, by the answer to the question of that number. */
 struct sh_gap {
     shoal_cid first, last;
-    enum shoal_err err; /* ENOCHUNK, EFAILED; 0: an unused place */
+    enum shoal_err err; /* ENOCHUNK, EFAILED, ELOST; 0: an unused place */
     uint64_t number;
 };
 
@@ -76,7 +76,7 @@ static inline int sh_directory_state(const struct sh_directory *directory, shoal
 shoal_nid sh_directory_superpeer_locked(const struct sh_directory *directory, shoal_nid creator);
 
 /* An answer to LOOKUP: the range that holds the chunk, and others behind it. Values are those of
- * the wire: an owner, SH_LOOKUP_NOBODY or SH_LOOKUP_FAILED. */
+ * the wire: an owner, SH_LOOKUP_NOBODY, SH_LOOKUP_FAILED or SH_LOOKUP_LOST. */
 struct sh_lookup_answer {
     struct sh_range ranges[SH_LOOKUP_RANGES_MAX];
     size_t count;

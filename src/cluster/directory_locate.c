@@ -11,6 +11,8 @@ static enum shoal_err err_of(const struct sh_range *range)
         return SHOAL_ENOCHUNK;
     case SH_LOOKUP_FAILED:
         return SHOAL_EFAILED;
+    case SH_LOOKUP_LOST:
+        return SHOAL_ELOST;
     default:
         return SHOAL_OK;
     }
@@ -30,7 +32,7 @@ static void gap_put(struct sh_directory *directory, const struct sh_range *range
         .first = range->first, .last = range->last, .err = err_of(range), .number = number};
 }
 
-/* ENOCHUNK, EFAILED; OK: not known. */
+/* ENOCHUNK, EFAILED, ELOST; OK: not known. */
 static enum shoal_err gap_find(const struct sh_directory *directory, shoal_cid cid, uint64_t since)
 {
     sh_lock_assert_held(&directory->lock);
@@ -103,8 +105,8 @@ static void end(struct sh_locate *op, enum shoal_err err, shoal_nid nid)
     struct sh_locate *follower = asker_remove(directory, op);
     sh_lock_release(&directory->lock);
     op->done(op, err, nid);
-    bool goes_on =
-        err == SHOAL_OK || err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED || err == SHOAL_ETIMEOUT;
+    bool goes_on = err == SHOAL_OK || err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED ||
+                   err == SHOAL_ELOST || err == SHOAL_ETIMEOUT;
     while (follower) {
         struct sh_locate *next = follower->next;
         if (!goes_on || (err == SHOAL_OK && follower->cid.v == cid.v))
@@ -123,7 +125,7 @@ enum shoal_err sh_lookup_answer_get(struct sh_reader *r, shoal_cid cid,
         struct sh_range range = {.first = {sh_get64(r)}, .last = {sh_get64(r)}};
         range.value = sh_get16(r);
         bool is_first = answer->count == 0;
-        bool is_gap = range.value == SH_LOOKUP_NOBODY || range.value == SH_LOOKUP_FAILED;
+        bool is_gap = err_of(&range);
         if (!sh_reader_ok(r) || answer->count == SH_LOOKUP_RANGES_MAX ||
             (range.value > SH_PEER_NID_MAX && !is_gap) || range.last.v < range.first.v)
             return SHOAL_EPROTO;

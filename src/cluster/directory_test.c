@@ -277,14 +277,14 @@ static void test_failed_may_return(void **state)
     assert_int_equal(sh_directory_view_apply(rig.directory, &view), SHOAL_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (sh_directory_may_return(rig.directory, (shoal_nid){rows[i].asked},
-                                    (shoal_nid){rows[i].creator}) != rows[i].may_return)
+                                    (shoal_nid){rows[i].creator}, true) != rows[i].may_return)
             fail_msg("row %zu", i);
     }
     /* Where no failed node keeps its chunks, nobody waits for one. */
     view.epoch = 2;
     sh_view_find(&view, (shoal_nid){64})->state = SH_NODE_UP;
     assert_int_equal(sh_directory_view_apply(rig.directory, &view), SHOAL_OK);
-    assert_false(sh_directory_may_return(rig.directory, SHOAL_NID_NONE, (shoal_nid){67}));
+    assert_false(sh_directory_may_return(rig.directory, SHOAL_NID_NONE, (shoal_nid){67}, true));
     sh_view_destroy(&view);
     rig_close(&rig);
 }

@@ -11,7 +11,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool is_gap(const struct sh_range *range)
 {
-    return range->value == SH_LOOKUP_NOBODY || range->value == SH_LOOKUP_FAILED;
+    return range->value == SH_LOOKUP_NOBODY || range->value == SH_LOOKUP_FAILED ||
+           range->value == SH_LOOKUP_LOST;
 }
 
 static void answer_check(const struct sh_lookup_answer *answer, shoal_cid cid)
@@ -22,7 +23,7 @@ static void answer_check(const struct sh_lookup_answer *answer, shoal_cid cid)
         const struct sh_range *range = &answer->ranges[i];
         SH_ASSERT(range->first.v <= range->last.v);
         SH_ASSERT(i == 0 || range->first.v > answer->ranges[i - 1].last.v);
-        SH_ASSERT(range->value <= SH_PEER_NID_MAX || range->value == SH_LOOKUP_FAILED);
+        SH_ASSERT(range->value <= SH_PEER_NID_MAX || is_gap(range));
         SH_ASSERT(range->value >= SH_PEER_NID_MIN || answer->count == 1 || is_gap(range));
     }
 }

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/life.h"
 #include "base/log.h"
-#include "cluster/changes.h"
 #include "cluster/connect.h"
 #include "cluster/proto.h"
 
@@ -55,10 +55,10 @@ struct sh_member {
     bool lease_waits;  /* for the life to be confirmed */
     struct sh_request request;
     enum shoal_err trouble; /* the last error, logged already; OK: all is well */
-
     void (*leave_done)(void *arg, enum shoal_err err);
     void *leave_arg;
-    _Atomic bool leave_wanted; /* release: leave_done, leave_arg; pairs with acquire in run */
+    uint32_t leave_back_ms;
+    _Atomic bool leave_wanted; /* release: what stands above; pairs with acquire in run */
     bool is_leaving;
     uint64_t leave_deadline_ns;
 };
@@ -166,33 +166,6 @@ static void view_take(struct sh_member *member, const struct sh_view *view)
         member->on_view(member->arg, view);
 }
 
-/* Reads the flags of an answer, and the view that goes with them: whole, or as what has changed.
- * *view_out is empty if there is none. */
-static enum shoal_err answer_view_get(struct sh_member *member, struct sh_reader *r,
-                                      uint8_t *flags_out, struct sh_view *view_out)
-{
-    struct sh_reader ahead = *r;
-    uint8_t flags = sh_get8(&ahead);
-    unsigned known = SH_ANSWER_CHANGES | SH_ANSWER_FAILED;
-    if (!sh_reader_ok(&ahead) || !(flags & SH_ANSWER_CHANGES) || (flags & ~known))
-        return sh_answer_view_get(r, SH_ANSWER_VIEW | SH_ANSWER_FAILED, flags_out, view_out);
-    struct sh_view before = {0}, after = {0};
-    enum shoal_err err = sh_directory_view_copy(member->directory, &before);
-    if (!err)
-        err = sh_changes_get(&ahead, &before, &after);
-    sh_view_destroy(&before);
-    member->wants_whole = err == SHOAL_EDIFFERS;
-    if (!err && !sh_reader_done(&ahead))
-        err = SHOAL_EPROTO;
-    if (err && err != SHOAL_EDIFFERS) {
-        sh_view_destroy(&after);
-        return err;
-    }
-    *flags_out = flags;
-    *view_out = after;
-    return SHOAL_OK;
-}
-
 static void leave_end(struct sh_member *member, enum shoal_err err)
 {
     SH_ASSERT(member->is_leaving);
@@ -245,6 +218,17 @@ static void refused(struct sh_member *member, enum shoal_err err)
              "another node has this node's ID, or this node was forgotten: not a member any more",
              SH_U64("node", member->nid.v));
     refused_for(member, err);
+}
+
+/* This life was declared failed while it was stopped or cut off, so its lease was over by then: what it held is others' to recover,
+ * or lost. */
+static void fenced(struct sh_member *member)
+{
+    SH_WARN("cluster",
+            "this node was declared failed: it owns nothing any more, and has to be started again",
+            SH_U64("node", member->nid.v ? member->nid.v : member->former.v),
+            SH_U64("starts", sh_life_starts(member->instance)));
+    refused_for(member, SHOAL_EFENCED);
 }
 
 /* Where the superpeer does not answer: on to the next one that is up; when none of
@@ -423,14 +407,19 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
         member->due_ns = now_of(member);
         return;
     }
+    if (err == SHOAL_EFENCED) {
+        fenced(member);
+        return;
+    }
     if (err == SHOAL_EEXIST) {
         refused(member, err);
         return;
     }
     uint64_t granted_ns = err ? 0 : sh_get64(payload);
     if (!err)
-        err = answer_view_get(member, payload, &flags, &view);
-    if (err) {
+        err = sh_answer_news_get(payload, member->directory, &flags, &view);
+    bool differs = err == SHOAL_EDIFFERS;
+    if (err && !differs) {
         complain(member, "superpeer can't be reached; retrying", err);
         next_superpeer(member);
         if (member->tries <= CONNECTIONS && err == SHOAL_ECONNLOST)
@@ -441,22 +430,12 @@ static void heartbeat_answered(struct sh_member *member, enum shoal_err err,
         SH_INFO("cluster", "superpeer is back");
     member->trouble = SHOAL_OK;
     member->tries = 0;
-    if (flags & SH_ANSWER_VIEW)
-        member->wants_whole = false;
+    if (flags)
+        member->wants_whole = differs;
     if (view.superpeers)
         view_take(member, &view);
     sh_view_destroy(&view);
-    if (!(flags & SH_ANSWER_FAILED)) {
-        lease_take(member, granted_ns);
-    } else {
-        /* What it made before is not to be sent: once it knows, the next heartbeat gets a lease. */
-        lease_set(member, 0);
-        member->due_ns = now_of(member) + member->heartbeat_ns / 4;
-        SH_WARN("cluster", "this node had been declared failed, and is up again",
-                SH_U64("node", member->nid.v));
-        if (member->on_failed)
-            member->on_failed(member->arg, SHOAL_OK);
-    }
+    lease_take(member, granted_ns);
 }
 
 static void leave_answered(struct sh_member *member, enum shoal_err err)
@@ -484,6 +463,10 @@ static void join_done(struct sh_request *request, enum shoal_err err, struct sh_
     bool is_restart = member->former.v && !member->nid.v;
     if ((err == SHOAL_EEXIST || err == SHOAL_ECLUSTER) && is_restart && !member->is_leaving) {
         disk_refused(member, err, payload);
+        return;
+    }
+    if (err == SHOAL_EFENCED) {
+        fenced(member);
         return;
     }
     if (err == SHOAL_EADDRINUSE || err == SHOAL_EAGAIN)
@@ -600,6 +583,7 @@ static void leave_ask(struct sh_member *member)
     sh_put16(&out.w, member->nid.v);
     sh_put16(&out.w, 0);
     sh_put64(&out.w, member->instance);
+    sh_put32(&out.w, member->leave_back_ms);
     sh_msg_end(member->msg, &out);
 }
 
@@ -607,7 +591,7 @@ static void leave_ask(struct sh_member *member)
 
 static void leave_begin(struct sh_member *member, uint64_t now_ns)
 {
-    /* acquire: leave_done, leave_arg; pairs with release in sh_member_leave */
+    /* acquire: who asked, and how; pairs with release in sh_member_leave */
     if (!atomic_load_explicit(&member->leave_wanted, memory_order_acquire))
         return;
     atomic_store_explicit(&member->leave_wanted, false, memory_order_relaxed);
@@ -663,6 +647,14 @@ static uint64_t due_ns(void *arg)
     if (member->is_leaving && member->leave_deadline_ns < due)
         due = member->leave_deadline_ns;
     return due;
+}
+
+/* The answer to a heartbeat that is under way may be older than what is wanted: then another one follows. */
+void sh_member_hurry(struct sh_member *member)
+{
+    bool is_well = member->state == MEMBER_JOINED && !member->is_leaving && !member->trouble;
+    if (is_well)
+        member->due_ns = now_of(member);
 }
 
 static void on_ping(void *arg, struct sh_msg_in *in)
@@ -769,12 +761,13 @@ void sh_member_link_event(struct sh_member *member, const struct sh_msg_event *e
     }
 }
 
-void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoal_err err),
-                     void *arg)
+void sh_member_leave(struct sh_member *member, uint32_t back_ms,
+                     void (*done)(void *arg, enum shoal_err err), void *arg)
 {
+    member->leave_back_ms = back_ms;
     member->leave_done = done;
     member->leave_arg = arg;
-    /* release: leave_done, leave_arg; pairs with acquire in run */
+    /* release: who asked, and how; pairs with acquire in run */
     atomic_store_explicit(&member->leave_wanted, true, memory_order_release);
 }
 

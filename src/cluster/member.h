@@ -4,7 +4,7 @@
  *   [joining] -----> [joined] --------------> [joining, with its ID]
  *     ^   |            |   \ leave              (the superpeer has lost its memory)
  *     '---'            |    '--> [leaving] --> [left]
- *   no answer:         | EEXIST, ESETTING, ECLUSTER
+ *   no answer:         | EFENCED, EEXIST, ESETTING, ECLUSTER
  *   back off, next     '--> [refused]
  *   address, for ever
  *
@@ -50,7 +50,8 @@ struct sh_member_config {
      * destroy. */
     void (*on_joined)(void *arg, shoal_nid nid); /* also after each rejoin */
     void (*on_view)(void *arg, const struct sh_view *view);
-    /* OK: the node was declared failed meanwhile (it was silent for too long) and is up again.
+    /* EFENCED: the node was declared failed (it was silent for too long), or its life has left before: it owns
+     * nothing any more, and is to be started again with another instance.
      * EEXIST: another node has its ID, it can't be a member any more and should stop. ESETTING: its
      * heartbeat_ns or failure_ns is not the cluster's, and it should stop. EDIFFERS, ECLUSTER: its disk
      * is a copy or an old backup, or of another cluster, and it should stop. */
@@ -77,11 +78,15 @@ struct sh_step sh_member_step(struct sh_member *member);
 /* Takes an event of msg's on_event: a lost superpeer is asked again at once. */
 void sh_member_link_event(struct sh_member *member, const struct sh_msg_event *event);
 
-/* Leaves in order: the superpeer is told, and done is called from the step with OK, or with the
+/* Has the next heartbeat sent at once, whose answer brings the view as it is now: somebody knows a newer one than this node. A node that is no member, or whose superpeer
+ * does not answer, goes on as it does. */
+void sh_member_hurry(struct sh_member *member);
+
+/* Leaves in order, for good or, with back_ms over 0, to be back within so long (SH_BACK_MS_MAX at most): the superpeer is told, and done is called from the step with OK, or with the
  * last error when nobody could be told for failure_ns. A node that has not joined leaves at once.
  * Call it once. Any thread; wake the thread that runs the step after it. */
-void sh_member_leave(struct sh_member *member, void (*done)(void *arg, enum shoal_err err),
-                     void *arg);
+void sh_member_leave(struct sh_member *member, uint32_t back_ms,
+                     void (*done)(void *arg, enum shoal_err err), void *arg);
 
 /* The cluster's ID, for the next life, once the node has joined; 0: there is none that lasts. */
 uint64_t sh_member_cluster(const struct sh_member *member);

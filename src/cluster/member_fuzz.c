@@ -208,7 +208,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     rig.words = (struct sh_reader){&how, &how, false};
     if (rig.member)
-        sh_member_leave(rig.member, on_left, NULL);
+        sh_member_leave(rig.member, how % 2 ? 1000 : 0, on_left, NULL);
     for (unsigned i = 0; i < 60 && rig.member && !rig.has_left; i++) {
         now_ns += 100 * MS;
         carry();

@@ -17,16 +17,17 @@
  * HEARTBEAT  to any superpeer
  *   request  u16 ID, u16 zero, u64 instance, u64 epoch
  *   answer   u64 for how long from the request on the node may serve, in ns; u8 flags (1: a view
- *            follows, 2: the node had been declared failed), [view]
- *   errors   ENONODE (not known: join again, with the ID), EEXIST (another instance has the ID)
+ *            follows), [view]
+ *   errors   ENONODE (not known: join again, with the ID), EEXIST (another instance has the ID),
+ *            EFENCED (this life was declared failed: it is over, and the process begins another one)
  * LEAVE      to the node's superpeer
- *   request  u16 ID, u16 zero, u64 instance
+ *   request  u16 ID, u16 zero, u64 instance, u32 within how many ms it is to be back, at most a day; 0: it leaves for good
  *   answer   empty
  *   errors   ENONODE, EEXIST, EIO, ENOSPC
  * LOOKUP     to the superpeer that owns the creator's shard
  *   request  u64 chunk ID, u64 epoch
  *   answer   u64 first, u64 last, u16 owner; an owner from 1 to 63 is the superpeer to be asked;
- *            else (0: nobody has any of these, 65535: they are with a node that failed) up to 63
+ *            else (0: nobody has any of these, 65535: they are with a node that failed, 65534: they were in a zone that is lost, if anywhere) up to 63
  *            more ranges of the same creator, behind that one, ascending, alike
  *   errors   ENOCHUNK (no creator has such IDs), EROLE (no superpeer), EBUSY (restarted; the
  *            creator may be back in a moment; nodes have yet to say who has it; the leader is silent;
@@ -48,7 +49,7 @@
  *   request  u16 its ID
  *   answer   empty
  *   errors   ENONODE, ELIMIT (it is the last one), EROLE, EBUSY
- * LOST       to any superpeer, for an operator: another superpeer's disk is lost for good
+ * LOST       to any superpeer, for an operator: the disk of another superpeer, or of a peer, is lost for good
  *   request  u16 its ID
  *   answer   empty
  *   errors   ENONODE, EINVAL (it is up), EBUSY
@@ -58,11 +59,12 @@
  *   errors   ENONODE, EROLE (no peer's ID), EINVAL (it is up), EBUSY (something refers to it, as the
  *            text says; or no superpeer answers for some shards)
  * REFERS     between superpeers: what refers to peers in the shards for which the other may answer
- *   request  u64 epoch, u16 count (1 to 64), u16 each their IDs
+ *   request  u64 epoch, u16 count (1 to 64), u64 bits: to the n-th of them no zone refers in any shard, so what was lost with it
+ *            may go; u16 each their IDs
  *   answer   u64 those shards (bit n is shard n): none where the other does not know that epoch yet, nor
  *            those of which a batch is being decided about; of each peer u32 names of chunks that it created,
- *            u32 ranges of chunks that have moved from or to it, u32 zones of which it is the creator or the
- *            owner, or has a backup
+ *            u32 ranges of chunks that have moved from or to it, u32 zones of which it is the creator, the
+ *            owner or the former owner, or has a backup
  *
  * REPORT     to any superpeer, from anyone
  *   request  empty
@@ -87,14 +89,17 @@
  *            is open, u32 members that have signed on. UPDATES: u64 the shard's count of updates
  *            (metadata.h). COPY (barrier: the number of a save, 0 begins one; round: the piece): u64
  *            the save's number, and a piece of metadata/snapshot.h, empty behind the last one;
- *            ENONAME: begin anew. Or u16 the superpeer to be asked, and nothing
+ *            ENONAME: begin anew. RECOVERIES (barrier: the zone to go on after):
+ *            a page of recoveries.h. Or u16 the superpeer to be asked, and nothing
  *   errors   ENONAME, EAGAIN (not within that time; ask again), EBROKEN (BARRIER: the member was taken
  *            for dead), EBUSY
  *
  * TREE       to the superpeer that owns the creator's shard: what it knows of chunks of one creator
  *   request  u64 chunk ID to begin at
- *   answer   u16 0, u8 whether there is more, at most 512 ranges, ascending: u64 first, u64 last,
- *            u16 owner as is noted, 0: nobody; or u16 the superpeer to be asked, u8 zero
+ *   answer   u16 0, u8 whether there is more, at most 256 ranges, ascending: u64 first, u64 last,
+ *            u16 owner as is noted, 0: nobody, u64 the life that took it by a recovery, u64 for which zone, u32 its
+ *            incarnation, or zeros (metadata.h);
+ *            or u16 the superpeer to be asked, u8 zero
  *   errors   EROLE, EBUSY
  *
  * HEARD      between superpeers, to the leader
@@ -129,6 +134,10 @@
  * DISMISSED  to such a one: u16 ID, u64 the ID of the sender's log (raft.h; 0: it has none): it is no
  *            superpeer of that log any more, or that is another's ID
  * RING       a message of the ring (ring_int.h)
+ * FORMER     what a look at all records of zones has found (superpeer_former.c): u64 epoch of the view, u64 the shards that the
+ *            sender had, and of which no records are missing (bit n is shard n); and until the end, ascending: u16 n, for the nodes
+ *            from 64 * n on (bit 0) u64 those that have made zones that are to be recovered or being, or had them in a life that is over, u64
+ *            those of zones that are lost; not both 0
  *
  * Of migrations; each answer begins with u16, 0 or the superpeer to be asked instead, and then zeros:
  *
@@ -176,6 +185,39 @@
  *   answer   u8 flags (1: there may be more, 2 as of ZONE), u64 the zone ID up to which was looked, and their
  *            records, ascending; none is no end
  *   errors   EBUSY, EROLE
+ * ACCEPT_LOSS for an operator, to the superpeer of the zone's creator: the loss of a zone is accepted, so its record goes. Once more: the same
+ *   request  u64 zone ID, u32 version of the record, which has the flag LOST
+ *   answer   u16 error: OK, the record is gone; or nothing was changed: EINVAL (the zone is not lost), EDIFFERS (the record's version
+ *            is another), ENONAME (its creator has made no zone of that number, nor of a higher one)
+ *   errors   EBUSY, EROLE; ETIMEOUT: it may or may not have been done
+ * PREPARE    to a backup of a zone whose owner's life is over: from a superpeer, or from the peer that brings the zone back
+ *   request  u64 zone ID, u64 the owner's life, if the record is as that life has made it, else 0
+ *   answer   u64 the write before which the replica has all; u64 disk; u8 flags (1: the replica has all that was
+ *            acknowledged: the backup has had the former owner's stream without a start in between, or all that the
+ *            next owner had found; or that life, which joined after the backup's process, has never sent it anything)
+ *   errors   EBUSY (it is being looked at, or the backup has not heard that the life is over: then it asks for a newer view), ENONAME (there is no
+ *            replica), ECORRUPT, EIO, ENONODE (the node keeps none)
+ * RECOVER    from a superpeer to the peer that a zone's record names as its owner, while it names a former one
+ *   request  u64 zone ID, u64 epoch of a view in which the former owner's life is over
+ *   answer   the zone is being brought back, or has been: u8 phase, u64 bytes read, u64 of how many, u64 bytes
+ *            that found no room, as in recoveries.h
+ *   errors   EBUSY (not now, or the peer does not know that epoch yet), ENONODE (the node keeps no replicas), ENOMEM
+ * TAKE       from a peer that recovers a zone (docs/recovery.md), to the superpeer of the chunks' creator: what of the runs
+ *            is noted as the former owner's, or as a restorer's that took it for the same zone, becomes the asker's. Once more: the same
+ *   request  u64 life of the asker, u16 former owner, u64 its life that had the zone, u64 zone ID, u32 its incarnation, u16 count (1 to
+ *            16), then count times u64 first, u64 last chunk ID, all of one creator, ascending
+ *   answer   u16 error: OK, ELIMIT (too many ranges), ETOOBIG (too many parts: smaller runs are to be asked for),
+ *            EFENCED (the asker's life is over by the registry). But for OK nothing was taken
+ *   errors   EBUSY (also: it is not known yet what the nodes hold, or which life of the asker is the latest), EROLE, EINVAL (the
+ *            asker is no peer); ETIMEOUT: it may or may not have been done
+ * ORDER      from a peer that recovers a zone, to the superpeer of the former owner's shard: whether a zone that the former
+ *            owner has made, with a higher number, goes first: one that is still the former owner's, in that life, which is over,
+ *            or is being recovered for it; and is not lost
+ *   request  u16 former owner, u64 its life, u64 epoch of the asker's view, u64 zone ID above which is looked (0: all), u8 1: only
+ *            those that nobody brings back yet, or that the asker does; 0: all
+ *   answer   u8 0: none is left; 1: one goes first; 2: there was none as far as was looked, ask again from there; u64
+ *            (1) that zone's ID, (2) the zone ID up to which was looked, else 0
+ *   errors   EBUSY (also: the superpeer does not know that epoch yet, or which life of an owner is the latest), EROLE
  */
 #ifndef SH_CLUSTER_PROTO_H
 #define SH_CLUSTER_PROTO_H
@@ -216,6 +258,12 @@
 #define SH_CLUSTER_ZONE SH_MSG_TYPE(SH_MODULE_CLUSTER, 47)
 #define SH_CLUSTER_ZONE_GET SH_MSG_TYPE(SH_MODULE_CLUSTER, 48)
 #define SH_CLUSTER_ZONES SH_MSG_TYPE(SH_MODULE_CLUSTER, 49)
+#define SH_CLUSTER_TAKE SH_MSG_TYPE(SH_MODULE_CLUSTER, 50)
+#define SH_CLUSTER_ORDER SH_MSG_TYPE(SH_MODULE_CLUSTER, 51)
+#define SH_CLUSTER_FORMER SH_MSG_TYPE(SH_MODULE_CLUSTER, 52)
+#define SH_CLUSTER_ACCEPT_LOSS SH_MSG_TYPE(SH_MODULE_CLUSTER, 53)
+#define SH_CLUSTER_PREPARE SH_MSG_TYPE(SH_MODULE_CLUSTER, 60)
+#define SH_CLUSTER_RECOVER SH_MSG_TYPE(SH_MODULE_CLUSTER, 61)
 
 enum sh_ask_kind {
     SH_ASK_NAME = 1,
@@ -226,6 +274,7 @@ enum sh_ask_kind {
     SH_ASK_UPDATES,
     SH_ASK_BARRIERS,
     SH_ASK_COPY, /* of the whole shard, for who saves it */
+    SH_ASK_RECOVERIES,
 };
 
 #define SH_SAVE_PIECE_BYTES 16384
@@ -234,6 +283,7 @@ enum sh_zones_of {
     SH_ZONES_OF_CREATOR = 1, /* in the creator's shard only */
     SH_ZONES_OF_OWNER,
     SH_ZONES_OF_BACKUP,
+    SH_ZONES_OF_FORMER, /* of which the node is the owner, or the former owner */
 };
 
 #define SH_ZONES_PAGE_BYTES 16384
@@ -243,9 +293,15 @@ enum sh_zones_of {
 #define SH_ZONES_ANSWER_MORE 1u
 #define SH_ZONE_ANSWER_DOUBT 2u
 
+/* What ORDER comes to. */
+enum sh_order {
+    SH_ORDER_NONE, /* no zone goes first */
+    SH_ORDER_WAIT, /* one does */
+    SH_ORDER_MORE, /* not all were looked at */
+};
+
 /* Flags of answers. */
 #define SH_ANSWER_VIEW 1u    /* a view follows */
-#define SH_ANSWER_FAILED 2u  /* HEARTBEAT: the node had been declared failed and is up again */
 #define SH_ANSWER_CHANGES 8u /* HEARTBEAT: changes (changes.h) follow, in place of a view */
 /* HEARTBEAT: what the node wants. */
 #define SH_WANTS_WHOLE 1u /* the whole view: what was told of changes does not lead to it */
@@ -255,7 +311,7 @@ enum sh_zones_of {
 #define SH_JOIN_ANSWER_BYTES 12
 #define SH_HEARTBEAT_BYTES 20
 #define SH_GRANT_BYTES 8 /* in the answer */
-#define SH_LEAVE_BYTES 12
+#define SH_LEAVE_BYTES 16
 #define SH_SUSPECT_BYTES 2
 #define SH_REFUSED_BYTES 34
 #define SH_EVENTS_BYTES 16
@@ -265,9 +321,11 @@ enum sh_zones_of {
 #define SH_LOOKUP_RANGES_MAX 64   /* in an answer */
 #define SH_LOOKUP_NOBODY 0        /* in place of an owner: ENOCHUNK */
 #define SH_LOOKUP_FAILED 0xFFFF   /* in place of an owner: EFAILED */
-#define SH_TREE_BYTES 8
+#define SH_LOOKUP_LOST 0xFFFE     /* in place of an owner: ELOST */
+#define SH_TREE_BYTES 16
 #define SH_TREE_ANSWER_BYTES 3
-#define SH_TREE_RANGES_MAX 512 /* in an answer */
+#define SH_TREE_RANGE_BYTES 38
+#define SH_TREE_RANGES_MAX 256 /* in an answer */
 #define SH_VIEW_GET_BYTES 8
 #define SH_COMMIT_BYTES 30 /* and 16 for each run */
 #define SH_HOLDS_BYTES 8
@@ -276,7 +334,7 @@ enum sh_zones_of {
 #define SH_VACATE_BYTES 16
 #define SH_PING_BYTES 2
 #define SH_FORGET_BYTES 2
-#define SH_REFERS_BYTES 10       /* and 2 for each node */
+#define SH_REFERS_BYTES 18       /* and 2 for each node */
 #define SH_REFERS_ANSWER_BYTES 8 /* and 12 for each node */
 #define SH_RECRUIT_BYTES 11      /* with the address's length */
 #define SH_DISMISS_BYTES 2
@@ -292,5 +350,21 @@ enum sh_zones_of {
 #define SH_ZONE_GET_BYTES 8
 #define SH_ZONES_BYTES 20
 #define SH_ZONES_ANSWER_BYTES 11 /* and records */
+#define SH_TAKE_RUNS_MAX 16
+#define SH_TAKE_BYTES 32 /* and 16 for each run */
+#define SH_TAKE_BYTES_MAX (SH_TAKE_BYTES + 16 * SH_TAKE_RUNS_MAX)
+#define SH_TAKE_ANSWER_BYTES 4
+#define SH_FORMER_BYTES 16
+#define SH_FORMER_WORD_BYTES 18
+#define SH_FORMER_BYTES_MAX (SH_FORMER_BYTES + 1024 * SH_FORMER_WORD_BYTES)
+#define SH_ORDER_BYTES 27
+#define SH_ORDER_ANSWER_BYTES 11
+#define SH_ACCEPT_LOSS_BYTES 12
+#define SH_ACCEPT_LOSS_ANSWER_BYTES 4
+#define SH_PREPARE_BYTES 16
+#define SH_PREPARED_BYTES 17
+#define SH_PREPARED_WHOLE 1u
+#define SH_RECOVER_BYTES 16
+#define SH_RECOVER_ANSWER_BYTES 25
 
 #endif

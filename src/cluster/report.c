@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "cluster/view.h"
 
-#define FORMAT 5
+#define FORMAT 6
 #define FLAG_CURRENT 1u
 #define FLAG_RECOVERING 2u
 #define FLAGS (FLAG_CURRENT | FLAG_RECOVERING)
@@ -24,6 +24,7 @@ static void numbers_of(struct sh_report *report, uint64_t *numbers[SH_REPORT_NUM
         &report->peers_up,
         &report->peers_left,
         &report->peers_failed,
+        &report->peers_away,
         &report->superpeers_up,
         &report->superpeers_failed,
         &report->registry_bytes,
@@ -50,10 +51,10 @@ static void shard_numbers_of(struct sh_report_shard *shard,
                              uint64_t *numbers[SH_REPORT_SHARD_NUMBERS])
 {
     uint64_t *const all[SH_REPORT_SHARD_NUMBERS] = {
-        &shard->version,     &shard->replicas,      &shard->applied, &shard->ranges,
-        &shard->moved,       &shard->sources,       &shard->names,   &shard->zones,
-        &shard->zones_short, &shard->zones_lost,    &shard->bytes,   &shard->origin_version,
-        &shard->copy_epoch,  &shard->copy_sequence, &shard->missing,
+        &shard->version,        &shard->replicas,         &shard->applied,       &shard->ranges,
+        &shard->moved,          &shard->sources,          &shard->names,         &shard->zones,
+        &shard->zones_short,    &shard->zones_recovering, &shard->zones_lost,    &shard->bytes,
+        &shard->origin_version, &shard->copy_epoch,       &shard->copy_sequence, &shard->missing,
     };
     memcpy(numbers, all, sizeof all);
 }

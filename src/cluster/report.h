@@ -54,13 +54,14 @@ struct sh_report_shard {
     uint64_t moved;    /* those of them that are not with their creators */
     uint64_t sources;  /* of migrations */
     uint64_t names;
-    uint64_t zones, zones_short, zones_lost; /* with fewer backups than wanted; with none left */
-    uint64_t bytes;                          /* of memory that these take */
+    /* With fewer backups than wanted; that are being brought back; with no backup left. */
+    uint64_t zones, zones_short, zones_recovering, zones_lost;
+    uint64_t bytes; /* of memory that these take */
     uint64_t origin_version, copy_epoch, copy_sequence;
     uint64_t missing; /* superpeers that have not said yet which old copy they have */
 };
 
-#define SH_REPORT_SHARD_NUMBERS 15
+#define SH_REPORT_SHARD_NUMBERS 16
 
 struct sh_report {
     enum sh_report_kind kind;
@@ -70,7 +71,7 @@ struct sh_report {
     shoal_nid nid, leader;
     /* 0 to raft_last: of the registry. */
     uint64_t epoch;
-    uint64_t peers_up, peers_left, peers_failed;
+    uint64_t peers_up, peers_left, peers_failed, peers_away;
     uint64_t superpeers_up, superpeers_failed;
     uint64_t registry_bytes; /* of memory */
     uint64_t term, commit, applied, raft_last;
@@ -86,7 +87,7 @@ struct sh_report {
     struct sh_report_shard shards[SH_SHARDS];
 };
 
-#define SH_REPORT_NUMBERS 22
+#define SH_REPORT_NUMBERS 23
 #define SH_REPORT_BYTES_MAX                                                                        \
     (10 + 8 * SH_REPORT_NUMBERS + SH_SHARDS * (4 + 8 * SH_REPORT_SHARD_NUMBERS))
 

@@ -33,6 +33,7 @@ static struct sh_report sample(unsigned shard_count)
                                                     .bytes = i,
                                                     .zones = 9 * i,
                                                     .zones_short = 2 * i,
+                                                    .zones_recovering = 3 * i,
                                                     .zones_lost = i / 2,
                                                     .is_searching = i & 4,
                                                     .origin = (uint8_t)(i % 4),

@@ -5,9 +5,11 @@
  * Failure domains are named by the operator (options machine, rack, network_switch). Only equality counts,
  * and a name is the same thing wherever it is said: two racks of one name are one rack.
  *
- * A peer whose own chunks are in a log on its own disk brings them back when it is started again: clients wait for it.
+ * A peer whose own chunks are in a log on its own disk brings them back when it is started again: clients wait for it. Those of a peer that has
+ * replicas at others are brought back by these.
  *
- * Encoded: u8 flags (1: keeps replicas; 2, 4, 8: its machine, rack, switch is known, and its name follows; 16: keeps its own chunks),
+ * Encoded: u8 flags (1: keeps replicas; 2, 4, 8: its machine, rack, switch is known, and its name follows; 16: keeps its own chunks; 32: others have replicas of
+ * them),
  * the names that are known, each a text of 1 to 31 bytes. A name that is not known takes no byte.
  */
 #ifndef SH_CLUSTER_TRAITS_H
@@ -28,8 +30,9 @@ enum sh_domain { SH_DOMAIN_MACHINE, SH_DOMAIN_RACK, SH_DOMAIN_SWITCH, SH_DOMAINS
 #define SH_TRAITS_BYTES_MAX (1 + SH_DOMAINS * (2 + SH_DOMAIN_NAME_MAX - 1))
 
 struct sh_traits {
-    bool keeps_replicas;                          /* for other peers, on its disk */
-    bool keeps_chunks;                            /* its own, in its own log (replicas_at self) */
+    bool keeps_replicas; /* for other peers, on its disk */
+    bool keeps_chunks;   /* its own, in its own log (replicas_at self) */
+    bool is_replicated;  /* its chunks are in other peers' logs (replicas_at peers) */
     char domains[SH_DOMAINS][SH_DOMAIN_NAME_MAX]; /* by enum sh_domain; empty: not known */
 };
 

@@ -29,7 +29,8 @@ static enum shoal_err get(const uint8_t *bytes, size_t size, struct sh_traits *t
 static void drawn(uint64_t *random, struct sh_traits *traits_out)
 {
     *traits_out = (struct sh_traits){.keeps_replicas = test_draw(random) % 2,
-                                     .keeps_chunks = test_draw(random) % 2};
+                                     .keeps_chunks = test_draw(random) % 2,
+                                     .is_replicated = test_draw(random) % 2};
     for (unsigned i = 0; i < SH_DOMAINS; i++) {
         size_t size = test_draw(random) % SH_DOMAIN_NAME_MAX;
         for (size_t k = 0; k < size; k++)
@@ -92,7 +93,7 @@ static void others_are_refused(void **state)
         uint8_t bytes[6];
         size_t size;
     } wrong[] = {
-        {{32}, 1},                    /* an unknown flag */
+        {{64}, 1},                    /* an unknown flag */
         {{128}, 1},                   /**/
         {{2, 0, 0}, 3},               /* an empty name */
         {{4, 2, 0, 'a', ' '}, 5},     /* a blank */
@@ -115,6 +116,8 @@ static void each_part_tells_them_apart(void **state)
         {.keeps_replicas = true},
         {.keeps_chunks = true},
         {.keeps_replicas = true, .keeps_chunks = true},
+        {.is_replicated = true},
+        {.keeps_replicas = true, .is_replicated = true},
         {.keeps_replicas = true, .domains = {"a", "", ""}},
         {.keeps_replicas = true, .domains = {"", "a", ""}},
         {.keeps_replicas = true, .domains = {"", "", "a"}},

@@ -10,6 +10,7 @@ _Static_assert(SH_PEER_NID_MAX == SH_MSG_NID_MAX, "messaging names all peers");
 
 #define VIEW_HEAD_BYTES 12
 #define NODE_BYTES_MIN 15 /* without its address and names */
+#define DISK_LOST 0x80u   /* with the state */
 #define PEER_NIDS (SH_PEER_NID_MAX - SH_PEER_NID_MIN + 1)
 
 void sh_view_destroy(struct sh_view *view)
@@ -137,36 +138,45 @@ void sh_view_drop(struct sh_view *view, shoal_nid nid)
 
 size_t sh_node_size(const struct sh_node *node)
 {
-    return NODE_BYTES_MIN - 1 + strlen(node->address) + sh_traits_size(&node->traits);
+    size_t back = node->state == SH_NODE_AWAY ? 4 : 0;
+    return NODE_BYTES_MIN - 1 + strlen(node->address) + sh_traits_size(&node->traits) + back;
 }
 
 void sh_node_put(struct sh_writer *w, const struct sh_node *node)
 {
     sh_put16(w, node->nid.v);
     sh_put8(w, (uint8_t)node->role);
-    sh_put8(w, (uint8_t)node->state);
+    sh_put8(w, (uint8_t)(node->state | (node->is_disk_lost ? DISK_LOST : 0)));
     sh_put64(w, node->instance);
     sh_put_text(w, sh_bytes_text(node->address));
     sh_traits_put(w, &node->traits);
+    if (node->state == SH_NODE_AWAY)
+        sh_put32(w, node->back_ms);
 }
 
 enum shoal_err sh_node_get_bare(struct sh_reader *r, struct sh_node *node_out)
 {
     shoal_nid nid = {sh_get16(r)};
     unsigned role = sh_get8(r);
-    unsigned state = sh_get8(r);
+    unsigned flags = sh_get8(r), state = flags & ~DISK_LOST;
+    bool is_disk_lost = flags & DISK_LOST;
     uint64_t instance = sh_get64(r);
     struct sh_bytes address = sh_get_text(r);
     if (!sh_reader_ok(r) || !nid.v || nid.v > SH_PEER_NID_MAX || !sh_address_is_valid(address))
         return SHOAL_EPROTO;
-    if ((role != SH_ROLE_SUPERPEER && role != SH_ROLE_PEER) || state > SH_NODE_FAILED)
+    if ((role != SH_ROLE_SUPERPEER && role != SH_ROLE_PEER) || state > SH_NODE_AWAY)
+        return SHOAL_EPROTO;
+    if (state == SH_NODE_AWAY && role != SH_ROLE_PEER)
         return SHOAL_EPROTO;
     if ((role == SH_ROLE_SUPERPEER) != (nid.v < SH_PEER_NID_MIN))
+        return SHOAL_EPROTO;
+    if (is_disk_lost && (role != SH_ROLE_PEER || state == SH_NODE_UP))
         return SHOAL_EPROTO;
     *node_out = (struct sh_node){.nid = nid,
                                  .role = (enum sh_role)role,
                                  .state = (enum sh_node_state)state,
-                                 .instance = instance};
+                                 .instance = instance,
+                                 .is_disk_lost = is_disk_lost};
     memcpy(node_out->address, address.at, address.size);
     return SHOAL_OK;
 }
@@ -178,6 +188,11 @@ enum shoal_err sh_node_get(struct sh_reader *r, struct sh_node *node_out)
     enum shoal_err err = sh_node_get_bare(r, &node);
     if (!err)
         err = sh_traits_get(r, &node.traits);
+    if (!err && node.state == SH_NODE_AWAY) {
+        node.back_ms = sh_get32(r);
+        err = sh_reader_ok(r) && node.back_ms && node.back_ms <= SH_BACK_MS_MAX ? SHOAL_OK
+                                                                                : SHOAL_EPROTO;
+    }
     if (!err && node.role == SH_ROLE_SUPERPEER && !sh_traits_are_equal(&node.traits, &none))
         err = SHOAL_EPROTO;
     if (!err)
@@ -237,6 +252,7 @@ out_view:
 static bool same_node(const struct sh_node *a, const struct sh_node *b)
 {
     return a->role == b->role && a->state == b->state && a->instance == b->instance &&
+           a->is_disk_lost == b->is_disk_lost && a->back_ms == b->back_ms &&
            strcmp(a->address, b->address) == 0 && sh_traits_are_equal(&a->traits, &b->traits);
 }
 

@@ -1,15 +1,15 @@
 /* The membership view: which nodes there are, where, and in which state.
  *
- * A view is a plain value, sorted by node ID. Its epoch rises with every join, leave, failure and
- * return, so that of two views the one with the higher epoch is the newer one.
+ * A view is a plain value, sorted by node ID. Its epoch rises with every join, leave and failure,
+ * so that of two views the one with the higher epoch is the newer one.
  *
  * Encoded (little-endian, no padding):
  *   0   u64  epoch
  *   8   u16  number of superpeers (their IDs are 1 to this)
  *   10  u16  number of nodes
  *   12  nodes in ascending order of ID, each:
- *       u16 ID, u8 role, u8 state, u64 instance, u16 length of the address, address, traits
- *       (traits.h)
+ *       u16 ID, u8 role, u8 state (128 more: the peer's disk is lost), u64 instance, u16 length of the address, address, traits
+ *       (traits.h), of one that is away u32 for how long it is waited for, in ms
  *
  * Arithmetic: 184 bytes a node in memory, 15 and its address on the wire (about 31), and with three
  * names of failure domains of eight bytes each 30 more: 1000 nodes are 184 KB, and 31 or 61 KB. Hashes in
@@ -32,7 +32,14 @@
 
 /* The numbers are those of shoal/shoal.h and are part of the wire format. */
 enum sh_role { SH_ROLE_SUPERPEER = 1, SH_ROLE_PEER = 2 };
-enum sh_node_state { SH_NODE_UP = 0, SH_NODE_LEFT = 1, SH_NODE_FAILED = 2 };
+enum sh_node_state {
+    SH_NODE_UP = 0,
+    SH_NODE_LEFT = 1,
+    SH_NODE_FAILED = 2,
+    SH_NODE_AWAY = 3, /* a peer that was stopped in order, and is to be back within back_ms */
+};
+
+#define SH_BACK_MS_MAX 86400000u /* a day */
 
 struct sh_node {
     shoal_nid nid;
@@ -40,6 +47,10 @@ struct sh_node {
     enum sh_node_state state;
     char address[SH_MSG_ADDRESS_MAX];
     uint64_t instance; /* drawn at random by the process at its start; tells two of them apart */
+    uint32_t back_ms;  /* AWAY: for how long it is waited for, since it said so; else 0 */
+    /* A peer that is not up: an operator has declared that its disk never comes back. Its next life, if there is one after
+     * all, begins without that. */
+    bool is_disk_lost;
     struct sh_traits traits; /* of a superpeer: none */
 };
 
@@ -50,6 +61,12 @@ struct sh_view {
     size_t room;
     struct sh_node *nodes; /* count of them, by ascending ID */
 };
+
+/* Whether a node is not up, but may be up again with what its disk has: it failed, or is away. A node that has left is gone for good. */
+static inline bool sh_node_may_return(const struct sh_node *node)
+{
+    return node->state == SH_NODE_FAILED || node->state == SH_NODE_AWAY;
+}
 
 /* An empty view needs no destroying: {0}. Destroying makes it empty. */
 void sh_view_destroy(struct sh_view *view);

@@ -153,7 +153,7 @@ static uint64_t deadline_of(const struct sh_zones *zones, uint64_t wished_ns)
 
 enum shoal_err sh_zone_answer_get(struct sh_reader *r, uint64_t id, struct sh_zone_answer *answer)
 {
-    const uint8_t known = SH_ZONE_CONCLUDED | SH_ZONE_LOST | SH_ZONE_OLD;
+    const uint8_t known = SH_ZONE_RECORDED | SH_ZONE_OLD;
     *answer = (struct sh_zone_answer){.is_there = false};
     enum shoal_err result = sh_err_get(sh_get16(r));
     uint8_t flags = sh_get8(r);
@@ -275,13 +275,15 @@ static bool is_listed(const struct sh_zone_list *list, unsigned shard, const str
         return false;
     if (list->by == SH_ZONES_OF_CREATOR)
         return sh_zone_creator(zone->id).v == list->nid.v;
-    return list->by == SH_ZONES_OF_OWNER ? zone->owner.v == list->nid.v
-                                         : sh_zone_has_backup(zone, list->nid, list->disk);
+    if (list->by == SH_ZONES_OF_FORMER && zone->former.v == list->nid.v)
+        return true;
+    return list->by == SH_ZONES_OF_BACKUP ? sh_zone_has_backup(zone, list->nid, list->disk)
+                                          : zone->owner.v == list->nid.v;
 }
 
 enum shoal_err sh_zone_page_get(struct sh_zone_list *list, struct sh_reader *r, bool *is_more_out)
 {
-    const uint8_t known = SH_ZONE_CONCLUDED | SH_ZONE_LOST | SH_ZONE_OLD;
+    const uint8_t known = SH_ZONE_RECORDED | SH_ZONE_OLD;
     uint64_t before = list->after;
     uint8_t flags = sh_get8(r);
     uint64_t until = sh_get64(r);
@@ -332,6 +334,173 @@ void sh_zones_list(struct sh_zones *zones, enum sh_zones_of by, shoal_nid nid, u
     list->is_doubtful = false;
     list->deadline_ns = deadline_of(zones, list->deadline_ns);
     list_ask(zones, list, by == SH_ZONES_OF_CREATOR ? sh_arc_shard(nid) : 0);
+}
+
+/* --- Recovery --------------------------------------------------------------------------------- */
+
+enum shoal_err sh_take_answer_get(struct sh_reader *r)
+{
+    enum shoal_err result = sh_err_get(sh_get16(r));
+    return sh_reader_done(r) ? result : SHOAL_EPROTO;
+}
+
+static void take_answered(struct sh_zones_ask *ask, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_take_op *op =
+        (struct sh_take_op *)(void *)((uint8_t *)ask - offsetof(struct sh_take_op, ask));
+    op->done(op, err ? err : sh_take_answer_get(payload));
+}
+
+void sh_zones_take(struct sh_zones *zones, const struct sh_zone *record,
+                   const struct sh_metadata_run *runs, size_t count, struct sh_take_op *op)
+{
+    struct sh_zones_ask *ask = &op->ask;
+    SH_ASSERT(op->done && record->life && record->former_life && sh_zone_is_id(record->id));
+    SH_ASSERT(count && count <= SH_TAKE_RUNS_MAX);
+    struct sh_writer w = sh_writer_make(ask->payload, sizeof ask->payload);
+    sh_put64(&w, record->life);
+    sh_put16(&w, record->former.v);
+    sh_put64(&w, record->former_life);
+    sh_put64(&w, record->id);
+    sh_put32(&w, record->incarnation);
+    sh_put16(&w, (uint16_t)count);
+    for (size_t i = 0; i < count; i++) {
+        SH_ASSERT(runs[i].first.v <= runs[i].last.v &&
+                  (!i || runs[i - 1].last.v < runs[i].first.v));
+        sh_put64(&w, runs[i].first.v);
+        sh_put64(&w, runs[i].last.v);
+    }
+    shoal_nid creator = shoal_cid_creator(runs[0].first);
+    SH_ASSERT(sh_writer_ok(&w) && shoal_cid_creator(runs[count - 1].last).v == creator.v);
+    ask->size = (size_t)(w.at - ask->payload);
+    ask->answered = take_answered;
+    ask_begin(zones, ask, SH_CLUSTER_TAKE, sh_arc_shard(creator),
+              deadline_of(zones, op->deadline_ns));
+}
+
+static void order_answered(struct sh_zones_ask *ask, enum shoal_err err, struct sh_reader *payload);
+
+/* Asks for what comes behind op->after. */
+static void order_ask(struct sh_zones *zones, struct sh_order_op *op)
+{
+    struct sh_zones_ask *ask = &op->ask;
+    struct sh_writer w = sh_writer_make(ask->payload, sizeof ask->payload);
+    sh_put16(&w, op->former.v);
+    sh_put64(&w, op->life);
+    sh_put64(&w, sh_directory_epoch(zones->directory));
+    sh_put64(&w, op->after);
+    sh_put8(&w, op->near);
+    SH_ASSERT(sh_writer_ok(&w) && w.at == ask->payload + SH_ORDER_BYTES);
+    ask->size = SH_ORDER_BYTES;
+    ask->answered = order_answered;
+    ask_begin(zones, ask, SH_CLUSTER_ORDER, sh_arc_shard(op->former), op->deadline_ns);
+}
+
+/* The zones that are told rise: so no question is without end. */
+enum shoal_err sh_order_answer_get(struct sh_order_op *op, struct sh_reader *r,
+                                   enum sh_order *result_out)
+{
+    uint8_t result = sh_get8(r);
+    uint64_t zone = sh_get64(r);
+    bool is_of_former = zone > op->after && sh_zone_creator(zone).v == op->former.v;
+    if (!sh_reader_done(r) || result > SH_ORDER_MORE ||
+        (result == SH_ORDER_NONE ? zone != 0 : !is_of_former))
+        return SHOAL_EPROTO;
+    if (result != SH_ORDER_NONE)
+        op->after = zone;
+    *result_out = (enum sh_order)result;
+    return SHOAL_OK;
+}
+
+static void order_answered(struct sh_zones_ask *ask, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_order_op *op =
+        (struct sh_order_op *)(void *)((uint8_t *)ask - offsetof(struct sh_order_op, ask));
+    enum sh_order result = SH_ORDER_NONE;
+    if (!err)
+        err = sh_order_answer_get(op, payload, &result);
+    if (!err && result == SH_ORDER_MORE)
+        order_ask(ask->zones, op);
+    else
+        op->done(op, err, !err && result == SH_ORDER_WAIT ? op->after : 0);
+}
+
+void sh_zones_order(struct sh_zones *zones, shoal_nid former, uint64_t life, uint64_t after,
+                    bool near, struct sh_order_op *op)
+{
+    SH_ASSERT(op->done && sh_nid_is_peer(former) && life);
+    SH_ASSERT(!after || sh_zone_creator(after).v == former.v);
+    op->former = former;
+    op->life = life;
+    op->near = near;
+    op->after = after;
+    op->deadline_ns = deadline_of(zones, op->deadline_ns);
+    order_ask(zones, op);
+}
+
+/* The next range of an answer, which begins where the one before has ended. */
+static bool range_get(struct sh_reader *r, struct sh_metadata_range *range_out)
+{
+    struct sh_metadata_note *note = &range_out->note;
+    range_out->first.v = sh_get64(r);
+    range_out->last.v = sh_get64(r);
+    note->owner.v = sh_get16(r);
+    note->life = sh_get64(r);
+    note->zone = sh_get64(r);
+    note->incarnation = sh_get32(r);
+    bool is_taken =
+        sh_nid_is_peer(note->owner) && note->life && sh_zone_is_id(note->zone) && note->incarnation;
+    return sh_reader_ok(r) && range_out->first.v <= range_out->last.v &&
+           shoal_cid_creator(range_out->first).v == shoal_cid_creator(range_out->last).v &&
+           (!note->owner.v || sh_nid_is_peer(note->owner)) &&
+           (is_taken || (!note->life && !note->zone && !note->incarnation));
+}
+
+enum shoal_err sh_tree_answer_get(struct sh_tree_op *op, shoal_cid from, struct sh_reader *r,
+                                  bool *is_more_out)
+{
+    shoal_nid creator = shoal_cid_creator(from);
+    struct sh_metadata_range range = {.last = {0}};
+    shoal_cid next = from;
+    uint8_t is_more = sh_get8(r);
+    struct sh_reader told = *r;
+    size_t count = 0;
+    if (!sh_reader_ok(r) || is_more > 1)
+        return SHOAL_EPROTO;
+    for (; sh_reader_left(r); next.v = range.last.v + 1, count++) {
+        if (!range_get(r, &range) || shoal_cid_creator(range.first).v != creator.v ||
+            range.first.v > next.v || range.last.v < next.v || (count && range.first.v < next.v))
+            return SHOAL_EPROTO;
+    }
+    bool is_whole = count && shoal_cid_local(range.last) == SHOAL_LOCAL_ID_MAX;
+    if (!count || count > SH_TREE_RANGES_MAX || is_whole == (is_more == 1))
+        return SHOAL_EPROTO;
+    while (range_get(&told, &range))
+        op->each(op, &range);
+    *is_more_out = is_more;
+    return SHOAL_OK;
+}
+
+static void tree_answered(struct sh_zones_ask *ask, enum shoal_err err, struct sh_reader *payload)
+{
+    struct sh_tree_op *op =
+        (struct sh_tree_op *)(void *)((uint8_t *)ask - offsetof(struct sh_tree_op, ask));
+    bool is_more = false;
+    if (!err)
+        err = sh_tree_answer_get(op, (shoal_cid){sh_load64(ask->payload)}, payload, &is_more);
+    op->done(op, err, is_more);
+}
+
+void sh_zones_tree(struct sh_zones *zones, shoal_cid from, struct sh_tree_op *op)
+{
+    struct sh_zones_ask *ask = &op->ask;
+    SH_ASSERT(op->done && op->each && sh_nid_is_peer(shoal_cid_creator(from)));
+    sh_store64(ask->payload, from.v);
+    sh_store64(ask->payload + 8, sh_directory_epoch(zones->directory));
+    ask->size = SH_TREE_BYTES;
+    ask->answered = tree_answered;
+    ask_begin(zones, ask, SH_CLUSTER_TREE, sh_arc_shard(shoal_cid_creator(from)),
+              deadline_of(zones, op->deadline_ns));
 }
 
 /* --- Life ------------------------------------------------------------------------------------ */

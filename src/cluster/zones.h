@@ -1,5 +1,5 @@
 /* A peer's questions about zones (docs/zones.md), to the superpeers that keep their records: to make, change,
- * remove and get one, and to list those of a node.
+ * remove and get one, and to list those of a node; and what a peer asks that recovers one (docs/recovery.md).
  *
  *   call --> superpeer --answer--> done
  *              | another is to be asked --> that one, at once
@@ -19,7 +19,7 @@
 #include "cluster/directory.h"
 #include "cluster/proto.h"
 #include "env/env.h"
-#include "metadata/zone.h"
+#include "metadata/metadata.h"
 #include "msg/msg.h"
 
 struct sh_zones;
@@ -40,6 +40,9 @@ struct sh_step sh_zones_step(struct sh_zones *zones);
 
 #define SH_ZONES_DEADLINE_NS UINT64_C(10000000000) /* of calls that name none, from the call on */
 
+#define SH_ZONES_ASK_BYTES_MAX SH_TAKE_BYTES_MAX
+_Static_assert(SH_ZONES_ASK_BYTES_MAX >= SH_ZONE_UPDATE_BYTES_MAX, "the longest question");
+
 /* One question, in whichever form. Of the module alone. */
 struct sh_zones_ask {
     struct sh_zones_ask *next;
@@ -54,7 +57,7 @@ struct sh_zones_ask {
     shoal_nid asked; /* the superpeer */
     struct sh_request request;
     size_t size;
-    uint8_t payload[SH_ZONE_UPDATE_BYTES_MAX];
+    uint8_t payload[SH_ZONES_ASK_BYTES_MAX];
 };
 
 /* What a superpeer says of a zone. */
@@ -121,9 +124,66 @@ struct sh_zone_list {
 };
 
 /* All zones that a node has created (one shard is asked); that it owns; of which it has a backup, on that
- * disk or (0) on any; or of which that disk has one, whatever the node (NONE). Each but the first asks all
+ * disk or (0) on any; of which that disk has one, whatever the node (NONE); or of which it is the owner or the
+ * former owner: those that are to be recovered for it, beside those of its life that is up. Each but the first asks all
  * shards, which look at all of their records unless the node has none there: 2,048 to a question. */
 void sh_zones_list(struct sh_zones *zones, enum sh_zones_of by, shoal_nid nid, uint64_t disk,
                    struct sh_zone_list *list);
+
+/* --- Recovery --------------------------------------------------------------------------------- */
+
+/* All three are owned by the caller, and kept until done has been called, once. */
+struct sh_take_op {
+    void (*done)(struct sh_take_op *op, enum shoal_err err);
+    void *arg;            /* the caller's */
+    uint64_t deadline_ns; /* as of struct sh_zone_op */
+    struct sh_zones_ask ask;
+};
+
+/* This node recovers a zone, of which it is the owner by the record: what of the runs is the zone's by its note (sh_metadata_note_is_of) is noted as this node's, by the
+ * life in the record, from now on. The runs are borrowed, as the record: 1 to SH_TAKE_RUNS_MAX, all of one
+ * creator, ascending, none within another. Who repeats it does no harm.
+ *
+ * done: OK, all of that is so. ELIMIT: the superpeers keep no more ranges. ETOOBIG: ranges cut the runs into more than
+ * SH_METADATA_TAKE_MAX parts; smaller runs are to be taken one after the other. EFENCED: the superpeers have declared this life
+ * over. With these three nothing was taken. ETIMEOUT, ESTOPPED: nobody knows. Others: it was not. */
+void sh_zones_take(struct sh_zones *zones, const struct sh_zone *record,
+                   const struct sh_metadata_run *runs, size_t count, struct sh_take_op *op);
+
+struct sh_order_op {
+    /* OK: zone is the ID of one that goes first, 0 if none is left. */
+    void (*done)(struct sh_order_op *op, enum shoal_err err, uint64_t zone);
+    void *arg;            /* the caller's */
+    uint64_t deadline_ns; /* as of struct sh_zone_op */
+    /* The module's. */
+    shoal_nid former;
+    uint64_t life;
+    bool near;
+    uint64_t after;
+    struct sh_zones_ask ask;
+};
+
+/* Whether another zone goes first that is still to be recovered, of those that the former owner has made and had in that life, with IDs above
+ * `after` (0: all); near: only one that nobody brings back yet, or that this node does. A zone that is lost does not.
+ *
+ * The superpeer answers in a view no older than this node's. So the caller asks once this node's view says that the life is over
+ * for which it recovers; or a superpeer that has not heard of that may say that no zone is to be recovered. */
+void sh_zones_order(struct sh_zones *zones, shoal_nid former, uint64_t life, uint64_t after,
+                    bool near, struct sh_order_op *op);
+
+struct sh_tree_op {
+    /* Ranges of one answer, ascending, without a gap. The note's owner NONE: nobody. */
+    void (*each)(struct sh_tree_op *op, const struct sh_metadata_range *range);
+    /* With is_more the caller may ask again, from the chunk ID behind the last range. */
+    void (*done)(struct sh_tree_op *op, enum shoal_err err, bool is_more);
+    void *arg;            /* the caller's */
+    uint64_t deadline_ns; /* as of struct sh_zone_op */
+    struct sh_zones_ask ask;
+};
+
+/* Whose the chunks of one creator are, from a chunk ID on: at most SH_TREE_RANGES_MAX ranges, the first of which has that
+ * ID. What is under way for them is decided before the superpeer answers, in a view no older than this node's: so nothing is
+ * given away any more by a life, or to one, that is over in this node's view. */
+void sh_zones_tree(struct sh_zones *zones, shoal_cid from, struct sh_tree_op *op);
 
 #endif

@@ -1,4 +1,5 @@
 /* How commands answer: errors for people and as JSON, and the cluster they talk to. */
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +96,27 @@ int sh_cmd_usage(struct sh_cmd *cmd, const char *format, ...)
     return SH_EXIT_USAGE;
 }
 
+int sh_cmd_time(struct sh_cmd *cmd, const char *name, const char *text, uint64_t least_ns,
+                uint64_t most_ns, uint64_t *ns_inout)
+{
+    size_t size = text ? strlen(text) : 0;
+    /* Without a unit it would be nanoseconds, which nobody means. */
+    bool has_unit = size && (text[size - 1] < '0' || text[size - 1] > '9');
+    uint64_t ns;
+    if (!text)
+        return SH_EXIT_OK;
+    if ((!has_unit && strcmp(text, "0") != 0) || sh_number_parse(text, "ns", &ns) != SHOAL_OK)
+        return sh_cmd_usage(
+            cmd, "--%s: \"%.40s\" is not a time (a number and ns, us, ms, s or min)", name, text);
+    if (ns < least_ns)
+        return sh_cmd_usage(cmd, "--%s is %" PRIu64 " ms at least", name, least_ns / 1000000);
+    if (ns > most_ns)
+        return sh_cmd_usage(cmd, "--%s is %" PRIu64 " min at most", name,
+                            most_ns / UINT64_C(60000000000));
+    *ns_inout = ns;
+    return SH_EXIT_OK;
+}
+
 int sh_cmd_answer(struct sh_cmd *cmd, struct sh_json *root)
 {
     sh_json_print(root, cmd->out);
@@ -186,24 +208,31 @@ int sh_cmd_open(struct sh_cmd *cmd)
     return sh_cmd_fail(cmd, err, "%s", detail);
 }
 
-int sh_cmd_nodes(struct sh_cmd *cmd, struct shoal_node **nodes_out, size_t *count_out)
+enum shoal_err sh_cmd_nodes_read(struct sh_cmd *cmd, struct shoal_node **nodes_out,
+                                 size_t *count_out)
 {
     size_t room = NODES_FIRST, count = 0;
     for (;;) {
         struct shoal_node *nodes = calloc(room, sizeof *nodes);
         enum shoal_err err = nodes ? shoal_nodes(cmd->store, nodes, room, &count) : SHOAL_ENOMEM;
-        if (err != SHOAL_OK) {
-            free(nodes);
-            return sh_cmd_fail(cmd, err, "%s", nodes ? shoal_error_detail() : "");
-        }
-        if (count <= room) {
+        if (err == SHOAL_OK && count <= room) {
             *nodes_out = nodes;
             *count_out = count;
-            return SH_EXIT_OK;
+            return SHOAL_OK;
         }
         free(nodes);
+        if (err != SHOAL_OK)
+            return err;
         room = count + NODES_FIRST; /* some more may join before the next look */
     }
+}
+
+int sh_cmd_nodes(struct sh_cmd *cmd, struct shoal_node **nodes_out, size_t *count_out)
+{
+    enum shoal_err err = sh_cmd_nodes_read(cmd, nodes_out, count_out);
+    if (err == SHOAL_OK)
+        return SH_EXIT_OK;
+    return sh_cmd_fail(cmd, err, "%s", err == SHOAL_ENOMEM ? "" : shoal_error_detail());
 }
 
 int sh_cmd_open_for_node(struct sh_cmd *cmd, shoal_nid *nid_out)

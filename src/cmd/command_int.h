@@ -116,6 +116,11 @@ int sh_cmd_fail_node(struct sh_cmd *cmd, enum shoal_err err, shoal_nid nid);
 /* Called wrongly: prints the sentence and where the help is. Returns SH_EXIT_USAGE. */
 int sh_cmd_usage(struct sh_cmd *cmd, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Reads a time that a flag --NAME gives: a number and its unit, or 0; NULL leaves *ns_inout as it is. SH_EXIT_OK; or SH_EXIT_USAGE, after it has said that it is no time, or
+ * not from least_ns to most_ns (UINT64_MAX: without end). Before anything is opened. */
+int sh_cmd_time(struct sh_cmd *cmd, const char *name, const char *text, uint64_t least_ns,
+                uint64_t most_ns, uint64_t *ns_inout);
+
 /* Opens the cluster that --connect names, or the one of the state folder. Returns SH_EXIT_OK, or
  * the exit status after it has said why not. */
 int sh_cmd_open(struct sh_cmd *cmd);
@@ -128,7 +133,10 @@ int sh_cmd_open_for_node(struct sh_cmd *cmd, shoal_nid *nid_out);
 int sh_cmd_each_peer(struct sh_cmd *cmd, shoal_nid only,
                      enum shoal_err (*visit)(void *arg, shoal_nid nid), void *arg);
 
-/* All nodes that the cluster knows, by ID; allocated. An exit status. */
+/* All nodes that the cluster knows, by ID; allocated. ENOMEM, and what shoal_nodes may say. */
+SHOAL_NODISCARD enum shoal_err sh_cmd_nodes_read(struct sh_cmd *cmd, struct shoal_node **nodes_out,
+                                                 size_t *count_out);
+/* The same, which prints the error. An exit status. */
 int sh_cmd_nodes(struct sh_cmd *cmd, struct shoal_node **nodes_out, size_t *count_out);
 
 /* Prints a tree and frees it; SH_EXIT_OK. */

@@ -178,22 +178,35 @@ static int bfs_report(struct sh_cmd *cmd, const struct sh_graph_bfs_result *resu
     return SH_EXIT_OK;
 }
 
+/* A traversal that is to be done. */
+struct bfs {
+    uint64_t root;
+    bool undirected;
+    struct sh_graph_bfs_result result;
+};
+
+static enum shoal_err bfs_ask(const struct sh_graph_peers *peers, void *arg,
+                              struct sh_graph_problem *problem_out)
+{
+    struct bfs *bfs = arg;
+    return sh_graph_bfs(&peers->caller, peers->nids, peers->count, bfs->root, bfs->undirected,
+                        &bfs->result, problem_out);
+}
+
 int sh_cmd_run_graph_bfs(struct sh_cmd *cmd)
 {
     struct sh_graph_peers peers;
-    struct sh_graph_problem problem = {0};
-    struct sh_graph_bfs_result result;
-    uint64_t root;
-    if (!sh_vertex_name_parse(cmd->words[0], &root))
+    struct sh_graph_problem problem;
+    struct bfs bfs = {.undirected = cmd->flags.undirected};
+    if (!sh_vertex_name_parse(cmd->words[0], &bfs.root))
         return sh_cmd_usage(cmd, "\"%.40s\" is not a vertex: write its number", cmd->words[0]);
     int status = sh_graph_open(cmd, &peers);
     if (status != SH_EXIT_OK)
         return status;
-    enum shoal_err err = sh_graph_bfs(&peers.caller, peers.nids, peers.count, root,
-                                      cmd->flags.undirected, &result, &problem);
+    enum shoal_err err = sh_graph_persist(cmd, &peers, bfs_ask, &bfs, &problem);
     if (err == SHOAL_OK) {
-        status = bfs_report(cmd, &result);
-        sh_graph_bfs_result_free(&result);
+        status = bfs_report(cmd, &bfs.result);
+        sh_graph_bfs_result_free(&bfs.result);
     } else {
         status = sh_cmd_fail(cmd, err, "%s", problem.detail);
     }

@@ -19,6 +19,7 @@
 
 struct shown {
     struct sh_cmd *cmd;
+    uint64_t name;
     struct sh_vertex vertex;
     struct sh_types *types; /* NULL in an untyped graph */
     shoal_cid cid;
@@ -193,11 +194,26 @@ static int vertex_print(const struct shown *shown)
     return status;
 }
 
+static enum shoal_err vertex_ask(const struct sh_graph_peers *peers, void *arg,
+                                 struct sh_graph_problem *problem_out)
+{
+    struct shown *shown = arg;
+    return sh_graph_vertex(&peers->caller, peers->nids, peers->count, shown->name, &shown->cid,
+                           &shown->owner, problem_out);
+}
+
+static enum shoal_err types_ask(const struct sh_graph_peers *peers, void *arg,
+                                struct sh_graph_problem *problem_out)
+{
+    struct shown *shown = arg;
+    return sh_graph_types(&peers->caller, peers->nids, peers->count, &shown->types, problem_out);
+}
+
 /* Reads the vertex's chunk and shows it. */
-static int vertex_show(struct shown *shown, const struct sh_graph_peers *peers)
+static int vertex_show(struct shown *shown, struct sh_graph_peers *peers)
 {
     struct sh_cmd *cmd = shown->cmd;
-    struct sh_graph_problem problem = {0};
+    struct sh_graph_problem problem;
     uint8_t *bytes;
     uint32_t size;
     enum shoal_err err = sh_chunk_read(cmd->store, shown->cid, &bytes, &size);
@@ -208,7 +224,7 @@ static int vertex_show(struct shown *shown, const struct sh_graph_peers *peers)
     if (err != SHOAL_OK)
         status = sh_chunk_fail(cmd, err, shown->cid);
     if (err == SHOAL_OK && shown->vertex.typed) {
-        err = sh_graph_types(&peers->caller, peers->nids, peers->count, &shown->types, &problem);
+        err = sh_graph_persist(cmd, peers, types_ask, shown, &problem);
         if (err != SHOAL_OK)
             status = sh_cmd_fail(cmd, err, "%s", problem.detail);
     }
@@ -222,16 +238,14 @@ static int vertex_show(struct shown *shown, const struct sh_graph_peers *peers)
 int sh_cmd_run_graph_vertex(struct sh_cmd *cmd)
 {
     struct sh_graph_peers peers;
-    struct sh_graph_problem problem = {0};
+    struct sh_graph_problem problem;
     struct shown shown = {.cmd = cmd};
-    uint64_t name;
-    if (!sh_vertex_name_parse(cmd->words[0], &name))
+    if (!sh_vertex_name_parse(cmd->words[0], &shown.name))
         return sh_cmd_usage(cmd, "\"%.40s\" is not a vertex: write its number", cmd->words[0]);
     int status = sh_graph_open(cmd, &peers);
     if (status != SH_EXIT_OK)
         return status;
-    enum shoal_err err = sh_graph_vertex(&peers.caller, peers.nids, peers.count, name, &shown.cid,
-                                         &shown.owner, &problem);
+    enum shoal_err err = sh_graph_persist(cmd, &peers, vertex_ask, &shown, &problem);
     if (err == SHOAL_OK)
         status = vertex_show(&shown, &peers);
     else
@@ -267,8 +281,12 @@ static void holding_json(struct sh_json *row, const struct holding *h)
 {
     sh_json_set_bool(row, "loaded", h->graph.loaded);
     sh_json_set_bool(row, "loading", h->graph.loading);
+    sh_json_set_bool(row, "scanning", h->graph.scanning);
+    sh_json_set_u64(row, "scanned_chunks", h->graph.scanned);
     sh_json_set_u64(row, "vertices", h->graph.vertices);
     sh_json_set_u64(row, "edges", h->graph.edges);
+    sh_json_set_u64(row, "graph_vertices", h->graph.all_vertices);
+    sh_json_set_u64(row, "graph_edges", h->graph.all_edges);
     sh_json_set_u64(row, "payload_bytes", h->graph.payload_bytes);
     sh_json_set_u64(row, "chunk_bytes", h->graph.chunk_bytes);
     sh_json_set_u64(row, "index_bytes", h->graph.index_bytes);
@@ -289,13 +307,27 @@ static void holding_print(FILE *out, const char *who, const struct holding *h)
             per_vertex(h), overhead_percent(h));
 }
 
+/* In one sentence each: whether there is a graph, and what is under way. */
+static void state_print(FILE *out, const struct sh_graph_status *all)
+{
+    if (!all->graph_id)
+        fprintf(out, "No graph is loaded%s.\n", all->loading ? "; a load is under way" : "");
+    else if (!all->loaded)
+        fprintf(out, "%" PRIu64 " of the graph's %" PRIu64 " vertices are served now.\n",
+                all->vertices, all->all_vertices);
+    if (all->scanning)
+        fprintf(out,
+                "Peers are looking for vertices among their chunks: %" PRIu64
+                " were looked at so far.\n",
+                all->scanned);
+}
+
 static int holdings_print(struct sh_cmd *cmd, const struct sh_graph_peers *peers,
                           const struct holding *each, const struct holding *all)
 {
     struct sh_json *root = sh_json_object(), *list = sh_json_array(), *sum = sh_json_object();
-    if (!cmd->flags.json && !all->graph.loaded)
-        fprintf(cmd->out, "No graph is loaded%s.\n",
-                all->graph.loading ? "; a load is under way" : "");
+    if (!cmd->flags.json)
+        state_print(cmd->out, &all->graph);
     if (!cmd->flags.json && all->graph.vertices)
         fprintf(cmd->out, "%5s %11s %11s %10s %10s %10s %10s %10s %9s\n", "NODE", "VERTICES",
                 "EDGES", "PAYLOAD", "IN CHUNKS", "INDEX", "STORE", "B/VERTEX", "OVERHEAD");
@@ -320,36 +352,56 @@ static int holdings_print(struct sh_cmd *cmd, const struct sh_graph_peers *peers
     return SH_EXIT_OK;
 }
 
+/* What all peers hold, and each of them, in their order. */
+struct holdings {
+    struct sh_cmd *cmd;
+    struct holding all;
+    struct holding *each; /* allocated */
+};
+
+/* Asks the peers' graphs, and then their stores. */
+static enum shoal_err holdings_ask(const struct sh_graph_peers *peers, void *arg,
+                                   struct sh_graph_problem *problem_out)
+{
+    struct holdings *holdings = arg;
+    struct sh_graph_status *graphs = calloc(peers->count, sizeof *graphs);
+    free(holdings->each);
+    holdings->each = calloc(peers->count, sizeof *holdings->each);
+    holdings->all = (struct holding){0};
+    enum shoal_err err = graphs && holdings->each ? SHOAL_OK : SHOAL_ENOMEM;
+    if (err == SHOAL_OK)
+        err = sh_graph_status_get(&peers->caller, peers->nids, peers->count, graphs,
+                                  &holdings->all.graph, problem_out);
+    for (size_t i = 0; i < peers->count && err == SHOAL_OK; i++) {
+        struct shoal_status store;
+        err = shoal_status(holdings->cmd->store, peers->nids[i], &store);
+        if (err != SHOAL_OK) {
+            problem_out->peer = peers->nids[i];
+            snprintf(problem_out->detail, sizeof problem_out->detail, "node %u",
+                     (unsigned)peers->nids[i].v);
+            break;
+        }
+        holdings->each[i] = (struct holding){graphs[i], store.used_bytes};
+        holdings->all.store_bytes += store.used_bytes;
+    }
+    free(graphs);
+    return err;
+}
+
 int sh_cmd_run_graph_status(struct sh_cmd *cmd)
 {
     struct sh_graph_peers peers;
-    struct sh_graph_problem problem = {0};
-    struct holding all = {0};
+    struct sh_graph_problem problem;
+    struct holdings holdings = {.cmd = cmd};
     int status = sh_graph_open(cmd, &peers);
     if (status != SH_EXIT_OK)
         return status;
-    struct sh_graph_status *graphs = calloc(peers.count, sizeof *graphs);
-    struct holding *each = calloc(peers.count, sizeof *each);
-    enum shoal_err err = graphs && each ? SHOAL_OK : SHOAL_ENOMEM;
+    enum shoal_err err = sh_graph_persist(cmd, &peers, holdings_ask, &holdings, &problem);
     if (err == SHOAL_OK)
-        err = sh_graph_status_get(&peers.caller, peers.nids, peers.count, graphs, &all.graph,
-                                  &problem);
-    for (size_t i = 0; i < peers.count && err == SHOAL_OK; i++) {
-        struct shoal_status store;
-        err = shoal_status(cmd->store, peers.nids[i], &store);
-        if (err != SHOAL_OK) {
-            snprintf(problem.detail, sizeof problem.detail, "node %u", (unsigned)peers.nids[i].v);
-            break;
-        }
-        each[i] = (struct holding){graphs[i], store.used_bytes};
-        all.store_bytes += store.used_bytes;
-    }
-    if (err == SHOAL_OK)
-        status = holdings_print(cmd, &peers, each, &all);
+        status = holdings_print(cmd, &peers, holdings.each, &holdings.all);
     else
         status = sh_cmd_fail(cmd, err, "%s", problem.detail);
-    free(graphs);
-    free(each);
+    free(holdings.each);
     free(peers.nids);
     return status;
 }

@@ -278,21 +278,6 @@ static int take_and_hold(struct held *held)
     return status;
 }
 
-static int time_read(struct sh_cmd *cmd, const char *name, const char *text, uint64_t least_ns,
-                     uint64_t *ns_out)
-{
-    uint64_t ns;
-    if (!text)
-        return SH_EXIT_OK;
-    if (sh_number_parse(text, "ns", &ns) != SHOAL_OK)
-        return sh_cmd_usage(
-            cmd, "--%s: \"%.40s\" is not a time (a number and ns, us, ms, s or min)", name, text);
-    if (ns < least_ns)
-        return sh_cmd_usage(cmd, "--%s is %" PRIu64 " ms at least", name, least_ns / MS_NS);
-    *ns_out = ns;
-    return SH_EXIT_OK;
-}
-
 int sh_cmd_run_lock(struct sh_cmd *cmd)
 {
     struct held held = {.cmd = cmd,
@@ -304,9 +289,10 @@ int sh_cmd_run_lock(struct sh_cmd *cmd)
         return sh_chunk_usage(cmd, cmd->words[0]);
     if (cmd->flags.read && cmd->flags.write)
         return sh_cmd_usage(cmd, "a lock is for reading or for writing");
-    int status = time_read(cmd, "lease", cmd->flags.lease, LEASE_LEAST_NS, &held.lease_ns);
+    int status =
+        sh_cmd_time(cmd, "lease", cmd->flags.lease, LEASE_LEAST_NS, UINT64_MAX, &held.lease_ns);
     if (status == SH_EXIT_OK)
-        status = time_read(cmd, "wait", cmd->flags.wait, 0, &held.wait_ns);
+        status = sh_cmd_time(cmd, "wait", cmd->flags.wait, 0, UINT64_MAX, &held.wait_ns);
     if (held.lease_ns > SHOAL_LEASE_MAX_NS)
         held.lease_ns = SHOAL_LEASE_MAX_NS;
     if (status == SH_EXIT_OK)

@@ -53,12 +53,14 @@ struct listing {
     shoal_nid superpeer;
 };
 
-/* "up", "left" or "failed", as the cluster has it now; "gone": it has forgotten the node;
+/* "up", "left", "failed" or "away", as the cluster has it now; "gone": it has forgotten the node;
  * "unknown": their creator gave them away, and nobody has said yet that it has them (owner 0). */
 static const char *state_of(const struct listing *listing, shoal_nid nid)
 {
-    static const char *const names[] = {
-        [SHOAL_NODE_UP] = "up", [SHOAL_NODE_LEFT] = "left", [SHOAL_NODE_FAILED] = "failed"};
+    static const char *const names[] = {[SHOAL_NODE_UP] = "up",
+                                        [SHOAL_NODE_LEFT] = "left",
+                                        [SHOAL_NODE_FAILED] = "failed",
+                                        [SHOAL_NODE_AWAY] = "away"};
     for (size_t i = 0; i < listing->node_count; i++)
         if (listing->nodes[i].nid.v == nid.v)
             return names[listing->nodes[i].state];

@@ -76,6 +76,7 @@ static struct sh_json *shards_json(const struct sh_report *report)
         sh_json_set_u64(row, "names", shard->names);
         sh_json_set_u64(row, "zones", shard->zones);
         sh_json_set_u64(row, "zones_under_replicated", shard->zones_short);
+        sh_json_set_u64(row, "zones_recovering", shard->zones_recovering);
         sh_json_set_u64(row, "zones_lost", shard->zones_lost);
         sh_json_set_u64(row, "memory_bytes", shard->bytes);
         sh_shard_origin_json(row, report, i);
@@ -102,6 +103,7 @@ static void report_json(struct sh_json *row, const struct sh_report *report)
     sh_json_set_u64(row, "peers_up", report->peers_up);
     sh_json_set_u64(row, "peers_left", report->peers_left);
     sh_json_set_u64(row, "peers_failed", report->peers_failed);
+    sh_json_set_u64(row, "peers_away", report->peers_away);
     sh_json_set_u64(row, "superpeers_up", report->superpeers_up);
     sh_json_set_u64(row, "superpeers_failed", report->superpeers_failed);
     sh_json_set_u64(row, "ranges", sums.ranges);
@@ -233,8 +235,11 @@ static void registry_print(FILE *out, const struct sh_report *report)
         fprintf(out, "learners     %s\n", sh_set_format(report->learners, learners));
     }
     fprintf(out, "epoch        %" PRIu64 "\n", report->epoch);
-    fprintf(out, "peers        %" PRIu64 " up, %" PRIu64 " left, %" PRIu64 " failed\n",
+    fprintf(out, "peers        %" PRIu64 " up, %" PRIu64 " left, %" PRIu64 " failed",
             report->peers_up, report->peers_left, report->peers_failed);
+    if (report->peers_away)
+        fprintf(out, ", %" PRIu64 " stopped and to be back", report->peers_away);
+    fprintf(out, "\n");
     fprintf(out, "superpeers   %" PRIu64 " up, %" PRIu64 " failed\n", report->superpeers_up,
             report->superpeers_failed);
     struct sums sums = sums_make(report);

@@ -165,7 +165,7 @@ static enum shoal_err nodes_get(struct sh_reader *r, struct sh_metadata_saved *s
         node->nid.v = sh_get16(r);
         unsigned role = sh_get8(r), state = sh_get8(r);
         if (text_get(r, node->address, sizeof node->address) || role > SHOAL_PEER ||
-            state > SHOAL_NODE_FAILED)
+            state > SHOAL_NODE_AWAY)
             return SHOAL_ECORRUPT;
         node->role = (enum shoal_role)role;
         node->state = (enum shoal_node_state)state;

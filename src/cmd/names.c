@@ -16,16 +16,8 @@ int sh_names_fail(struct sh_cmd *cmd, enum shoal_err err, const char *word)
 
 int sh_names_within(struct sh_cmd *cmd, uint64_t *ns_out)
 {
-    const char *text = cmd->flags.within;
-    size_t size = text ? strlen(text) : 0;
-    bool has_unit = size && (text[size - 1] < '0' || text[size - 1] > '9');
     *ns_out = UINT64_MAX;
-    /* Without a unit it would be nanoseconds, which nobody means. */
-    if (!text || (has_unit && sh_number_parse(text, "ns", ns_out) == SHOAL_OK))
-        return SH_EXIT_OK;
-    return sh_cmd_usage(cmd,
-                        "--within: \"%.40s\" is not a time (a number and ns, us, ms, s or min)",
-                        cmd->flags.within);
+    return sh_cmd_time(cmd, "within", cmd->flags.within, 0, UINT64_MAX, ns_out);
 }
 
 int sh_names_content(struct sh_cmd *cmd, size_t most, uint8_t **bytes_out, uint32_t *size_out)

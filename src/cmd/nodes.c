@@ -8,11 +8,14 @@
 #include "client/client.h"
 #include "cmd/command_int.h"
 #include "cmd/process_int.h"
+#include "cmd/recovery_int.h"
 #include "cmd/replicas_int.h"
 #include "cmd/shards_int.h"
 #include "cmd/text_int.h"
 
 #define STOP_DEADLINE_MS 30000
+#define BACK_NS_MIN UINT64_C(1000000000)
+#define BACK_NS_MAX UINT64_C(86400000000000)
 
 static const char *role_name(enum shoal_role role)
 {
@@ -28,6 +31,8 @@ static const char *state_name(enum shoal_node_state state)
         return "left";
     case SHOAL_NODE_FAILED:
         return "failed";
+    case SHOAL_NODE_AWAY:
+        return "away";
     }
     return "unknown";
 }
@@ -39,9 +44,12 @@ static struct sh_json *node_json(const struct shoal_node *node)
     sh_json_set_text(row, "role", role_name(node->role));
     sh_json_set_text(row, "state", state_name(node->state));
     sh_json_set_text(row, "address", node->address);
+    if (node->state == SHOAL_NODE_AWAY)
+        sh_json_set_u64(row, "back_ns", node->back_ns);
     if (node->role == SHOAL_PEER) {
         sh_json_set_bool(row, "keeps_replicas", node->keeps_replicas);
         sh_json_set_bool(row, "keeps_chunks", node->keeps_chunks);
+        sh_json_set_bool(row, "disk_lost", node->is_disk_lost);
         sh_json_set_text(row, "machine", node->machine);
         sh_json_set_text(row, "rack", node->rack);
         sh_json_set_text(row, "network_switch", node->network_switch);
@@ -58,8 +66,8 @@ static void list_print(FILE *out, const struct shoal_node *node)
 {
     const char *keeps = node->role != SHOAL_PEER ? "-" : node->keeps_replicas ? "yes" : "no";
     fprintf(out, "%5u  %-9s  %-6s  %-21s  %-8s  %-12s  %-12s  %s\n", (unsigned)node->nid.v,
-            role_name(node->role), state_name(node->state), node->address, keeps,
-            name_or_dash(node->machine), name_or_dash(node->rack),
+            role_name(node->role), node->is_disk_lost ? "lost" : state_name(node->state),
+            node->address, keeps, name_or_dash(node->machine), name_or_dash(node->rack),
             name_or_dash(node->network_switch));
 }
 
@@ -94,9 +102,33 @@ int sh_cmd_run_node_list(struct sh_cmd *cmd)
 
 /* --- node watch ---------------------------------------------------------------------------- */
 
+static void zone_json_add(struct sh_json *row, const struct shoal_event *event)
+{
+    char text[SH_CID_TEXT_MAX];
+    sh_json_set_text(row, "zone", sh_cid_format((shoal_cid){event->zone}, text));
+    if (!event->last.v)
+        return;
+    sh_json_set_text(row, "first", sh_cid_format(event->first, text));
+    sh_json_set_text(row, "last", sh_cid_format(event->last, text));
+}
+
+static void zone_event_print(FILE *out, const struct shoal_event *event)
+{
+    char zone[SH_CID_TEXT_MAX], first[SH_CID_TEXT_MAX], last[SH_CID_TEXT_MAX];
+    bool is_lost = event->kind == SHOAL_EVENT_ZONE_LOST;
+    fprintf(out, "%8" PRIu64 "  %-8s  %5u  zone %s", event->epoch, is_lost ? "lost" : "older",
+            (unsigned)event->node.nid.v, sh_cid_format((shoal_cid){event->zone}, zone));
+    if (event->last.v)
+        fprintf(out, ", chunks from %s to %s", sh_cid_format(event->first, first),
+                sh_cid_format(event->last, last));
+    fprintf(out, ": %s\n",
+            is_lost ? "no replica is left" : "back, perhaps without its last changes");
+}
+
 static bool event_print(void *arg, const struct shoal_event *event)
 {
-    static const char *const kinds[] = {"present", "joined", "left", "failed", "returned", "moved"};
+    static const char *const kinds[] = {"present", "joined",    "left",       "failed", "returned",
+                                        "moved",   "zone_lost", "zone_older", "away"};
     struct sh_cmd *cmd = arg;
     if (!event)
         return true;
@@ -104,7 +136,11 @@ static bool event_print(void *arg, const struct shoal_event *event)
         struct sh_json *row = node_json(&event->node);
         sh_json_set_u64(row, "epoch", event->epoch);
         sh_json_set_text(row, "event", kinds[event->kind]);
+        if (event->zone)
+            zone_json_add(row, event);
         (void)sh_cmd_answer(cmd, row);
+    } else if (event->zone) {
+        zone_event_print(cmd->out, event);
     } else {
         fprintf(cmd->out, "%8" PRIu64 "  %-8s  %5u  %-9s  %-6s  %s\n", event->epoch,
                 kinds[event->kind], (unsigned)event->node.nid.v, role_name(event->node.role),
@@ -127,20 +163,32 @@ int sh_cmd_run_node_watch(struct sh_cmd *cmd)
 
 /* --- node log, node stop ------------------------------------------------------------------- */
 
-/* Whether a node is up, as the cluster has it. Where nobody answers, because it was the only
- * superpeer, it counts as down, and *gone_out is set. */
+static bool is_superpeer(const struct shoal_node *node)
+{
+    return node->role == SHOAL_SUPERPEER && node->state == SHOAL_NODE_UP;
+}
+
+/* Whether a node that was told to stop is up still. Where no other superpeer is left that could say that it has ended, the command asks the node itself.
+ * *gone_out: it has ended, or nobody answers. */
 static bool still_up(struct sh_cmd *cmd, shoal_nid nid, bool *gone_out)
 {
-    struct shoal_node nodes[64];
-    size_t count;
-    enum shoal_err err = shoal_nodes(cmd->store, nodes, 64, &count);
+    struct shoal_node *nodes = NULL;
+    struct sh_steps_row rows[SH_STEPS_ROWS_MAX];
+    size_t count = 0;
+    bool is_up = false, is_known = false;
+    enum shoal_err err = sh_cmd_nodes_read(cmd, &nodes, &count);
     *gone_out = err != SHOAL_OK;
-    if (err != SHOAL_OK)
-        return false;
-    for (size_t i = 0; i < count && i < 64; i++)
-        if (nodes[i].nid.v == nid.v)
-            return nodes[i].state == SHOAL_NODE_UP;
-    return false;
+    for (size_t i = 0; !err && i < count; i++) {
+        bool is_it = nodes[i].nid.v == nid.v;
+        is_up |= is_it && nodes[i].state == SHOAL_NODE_UP;
+        is_known |= !is_it && is_superpeer(&nodes[i]);
+    }
+    free(nodes);
+    if (!is_up || is_known)
+        return is_up;
+    err = sh_client_steps(cmd->store, nid, rows, &count);
+    *gone_out = err == SHOAL_EUNREACHABLE || err == SHOAL_ECONNLOST;
+    return !*gone_out;
 }
 
 int sh_cmd_run_node_log(struct sh_cmd *cmd)
@@ -165,10 +213,14 @@ int sh_cmd_run_node_log(struct sh_cmd *cmd)
 int sh_cmd_run_node_stop(struct sh_cmd *cmd)
 {
     shoal_nid nid;
-    int status = sh_cmd_open_for_node(cmd, &nid);
+    uint64_t back_ns = 0;
+    int status =
+        sh_cmd_time(cmd, "back-within", cmd->flags.back_within, BACK_NS_MIN, BACK_NS_MAX, &back_ns);
+    if (status == SH_EXIT_OK)
+        status = sh_cmd_open_for_node(cmd, &nid);
     if (status != SH_EXIT_OK)
         return status;
-    enum shoal_err err = sh_client_stop_node(cmd->store, nid);
+    enum shoal_err err = sh_client_stop_node(cmd->store, nid, (uint32_t)(back_ns / 1000000));
     if (err != SHOAL_OK)
         return sh_cmd_fail_node(cmd, err, nid);
     uint64_t end_ms = sh_process_now_ms() + STOP_DEADLINE_MS;
@@ -185,7 +237,11 @@ int sh_cmd_run_node_stop(struct sh_cmd *cmd)
         sh_json_set_bool(root, "stopped", true);
         return sh_cmd_answer(cmd, root);
     }
-    fprintf(cmd->out, "Node %u has %s.\n", (unsigned)nid.v, gone ? "been told to stop" : "left");
+    if (back_ns)
+        fprintf(cmd->out, "Node %u has stopped, and is waited for.\n", (unsigned)nid.v);
+    else
+        fprintf(cmd->out, "Node %u has %s.\n", (unsigned)nid.v,
+                gone ? "been told to stop" : "left");
     return SH_EXIT_OK;
 }
 
@@ -194,15 +250,16 @@ int sh_cmd_run_node_stop(struct sh_cmd *cmd)
 /* The superpeer at an address, NONE as long as the cluster has none up there. */
 static shoal_nid superpeer_at(struct sh_cmd *cmd, const char *address)
 {
-    struct shoal_node nodes[64];
-    size_t count;
-    if (shoal_nodes(cmd->store, nodes, 64, &count) != SHOAL_OK)
-        return SHOAL_NID_NONE;
-    for (size_t i = 0; i < count && i < 64; i++)
-        if (nodes[i].role == SHOAL_SUPERPEER && nodes[i].state == SHOAL_NODE_UP &&
-            strcmp(nodes[i].address, address) == 0)
-            return nodes[i].nid;
-    return SHOAL_NID_NONE;
+    struct shoal_node *nodes = NULL;
+    size_t count = 0;
+    shoal_nid found = SHOAL_NID_NONE;
+    enum shoal_err err = sh_cmd_nodes_read(cmd, &nodes, &count);
+    for (size_t i = 0; !err && i < count; i++) {
+        if (is_superpeer(&nodes[i]) && strcmp(nodes[i].address, address) == 0)
+            found = nodes[i].nid;
+    }
+    free(nodes);
+    return found;
 }
 
 int sh_cmd_run_node_promote(struct sh_cmd *cmd)
@@ -260,7 +317,7 @@ int sh_cmd_run_node_lost(struct sh_cmd *cmd)
     int status = sh_cmd_open_for_node(cmd, &nid);
     if (status != SH_EXIT_OK)
         return status;
-    enum shoal_err err = sh_client_superpeer_lost(cmd->store, nid);
+    enum shoal_err err = sh_client_disk_lost(cmd->store, nid);
     if (err != SHOAL_OK)
         return sh_cmd_fail_node(cmd, err, nid);
     if (cmd->flags.json) {
@@ -269,9 +326,17 @@ int sh_cmd_run_node_lost(struct sh_cmd *cmd)
         sh_json_set_bool(root, "lost", true);
         return sh_cmd_answer(cmd, root);
     }
-    fprintf(cmd->out,
-            "The disk of superpeer %u counts as lost. `shoal metadata` shows what its shards go on "
-            "from.\n",
+    if (sh_nid_is_peer(nid))
+        fprintf(
+            cmd->out,
+            "The disk of node %u counts as lost. `shoal recovery` shows what comes back without "
+            "it, and what does not.\n",
+            (unsigned)nid.v);
+    else
+        fprintf(
+            cmd->out,
+            "The disk of superpeer %u counts as lost. `shoal metadata` shows what its shards go "
+            "on from.\n",
             (unsigned)nid.v);
     return SH_EXIT_OK;
 }
@@ -556,20 +621,41 @@ static void lookups_print(FILE *out, const struct asked *asked, const struct sho
             own->hits, own->misses, own->questions, own->healed);
 }
 
-static struct sh_json *zones_json(const struct asked *asked)
+static struct sh_json *zones_json(const struct asked *asked, const struct sh_recovery_sum *recovery)
 {
     struct sh_json *row = sh_json_object();
     sh_json_set_u64(row, "all", asked->zones);
     sh_json_set_u64(row, "under_replicated", asked->zones_short);
+    if (!recovery->err)
+        sh_json_set_u64(row, "recovering", sh_recovery_sum_under_way(recovery));
     sh_json_set_u64(row, "lost", asked->zones_lost);
     return row;
 }
 
-static void zones_print(FILE *out, const struct asked *asked)
+static void zones_print(FILE *out, const struct asked *asked,
+                        const struct sh_recovery_sum *recovery)
 {
-    if (asked->zones)
-        fprintf(out, "zones: %" PRIu64 ", %" PRIu64 " of them under-replicated, %" PRIu64 " lost\n",
-                asked->zones, asked->zones_short, asked->zones_lost);
+    char recovering[24] = "?";
+    if (!asked->zones)
+        return;
+    if (!recovery->err)
+        snprintf(recovering, sizeof recovering, "%" PRIu64, sh_recovery_sum_under_way(recovery));
+    fprintf(out,
+            "zones: %" PRIu64 ", %" PRIu64
+            " of them under-replicated, %s being brought back, %" PRIu64 " lost\n",
+            asked->zones, asked->zones_short, recovering, asked->zones_lost);
+}
+
+/* Asks what becomes of zones, unless there are none, or the superpeers could not say it of all shards. */
+static void recovery_ask(struct sh_cmd *cmd, const struct asked *asked,
+                         struct sh_recovery_sum *recovery_out)
+{
+    bool may_ask = asked->best.shard_count;
+    for (unsigned i = 0; i < asked->best.shard_count; i++)
+        may_ask &= !sh_report_waits(&asked->best, i);
+    *recovery_out = (struct sh_recovery_sum){.err = may_ask ? SHOAL_OK : SHOAL_EAGAIN};
+    if (may_ask && asked->zones)
+        sh_recovery_sum_get(cmd->store, recovery_out);
 }
 
 int sh_cmd_run_status(struct sh_cmd *cmd)
@@ -592,6 +678,7 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     size_t longest_count = 0;
     struct shoal_status all = {0};
     struct asked asked = {0};
+    struct sh_recovery_sum recovery;
     struct shoal_lookups own;
     if (!cmd->flags.json)
         fprintf(cmd->out, "%5s  %-9s  %-6s  %-21s %12s %11s %11s %11s %9s %11s\n", "NODE", "ROLE",
@@ -613,7 +700,9 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     sh_json_set_u64(sum, "lookups_nobody", asked.nobody);
     sh_json_set(root, "all", sum);
     sh_json_set(root, "client", client_json(&own));
-    sh_json_set(root, "zones", zones_json(&asked));
+    recovery_ask(cmd, &asked, &recovery);
+    sh_json_set(root, "zones", zones_json(&asked, &recovery));
+    sh_json_set(root, "recovery", sh_recovery_sum_json(&recovery));
     sh_json_set(root, "steps", steps);
     sh_json_set(root, "waiting_shards", sh_shards_waiting_json(&asked.best));
     if (cmd->flags.json) {
@@ -626,7 +715,8 @@ int sh_cmd_run_status(struct sh_cmd *cmd)
     sh_replicas_print(cmd->out, replicas, count);
     free(replicas);
     lookups_print(cmd->out, &asked, &all, &own);
-    zones_print(cmd->out, &asked);
+    zones_print(cmd->out, &asked, &recovery);
+    sh_recovery_sum_print(cmd->out, &recovery);
     steps_print(cmd->out, longest, longest_count);
     sh_shards_waiting_print(cmd->out, &asked.best);
     return SH_EXIT_OK;

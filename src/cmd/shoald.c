@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "cmd/notify_int.h"
@@ -73,12 +74,14 @@ static bool check_left(int argc, char **argv)
 /* --- Signals ------------------------------------------------------------------------------- */
 
 /* A thread of its own takes the signals that ask us to stop, so that no system call elsewhere is
- * interrupted by them. */
+ * interrupted by them. It serves all lives of the node. */
 struct stopper {
     pthread_t thread;
-    struct sh_node_run *node;
     sigset_t signals;
-    atomic_bool over; /* the node has stopped: no more of it is to be touched */
+    struct sh_lock lock;
+    struct sh_node_run *node; /* NULL: none can be stopped now; under lock */
+    bool is_told;             /* to stop; under lock */
+    atomic_bool over;         /* the process ends */
 };
 
 static void notify(const char *state)
@@ -100,13 +103,28 @@ static void *stopper_run(void *arg)
             return NULL;
         SH_INFO(MODULE, "stopping", SH_TEXT("signal", number == SIGINT ? "SIGINT" : "SIGTERM"));
         notify("STOPPING=1");
-        sh_node_stop(stopper->node);
+        sh_lock_take(&stopper->lock);
+        stopper->is_told = true;
+        if (stopper->node)
+            sh_node_stop(stopper->node);
+        sh_lock_release(&stopper->lock);
     }
 }
 
-static enum shoal_err stopper_begin(struct stopper *stopper, struct sh_node_run *node)
+/* From now on it stops that node, which is to stop at once if a signal has come before. NULL: none. Whether one has. */
+static bool stopper_set(struct stopper *stopper, struct sh_node_run *node)
 {
+    sh_lock_take(&stopper->lock);
     stopper->node = node;
+    bool is_told = stopper->is_told;
+    if (node && is_told)
+        sh_node_stop(node);
+    sh_lock_release(&stopper->lock);
+    return is_told;
+}
+
+static enum shoal_err stopper_begin(struct stopper *stopper)
+{
     atomic_init(&stopper->over, false);
     return pthread_create(&stopper->thread, NULL, stopper_run, stopper) == 0 ? SHOAL_OK
                                                                              : SHOAL_ENOMEM;
@@ -128,6 +146,9 @@ static void signals_prepare(struct stopper *stopper)
     sigemptyset(&stopper->signals);
     sigaddset(&stopper->signals, SIGTERM);
     sigaddset(&stopper->signals, SIGINT);
+    sh_lock_init(&stopper->lock, SH_LOCK_NODE);
+    stopper->node = NULL;
+    stopper->is_told = false;
     pthread_sigmask(SIG_BLOCK, &stopper->signals, NULL);
 }
 
@@ -142,7 +163,7 @@ static int failed(enum shoal_err err, const char *detail)
     return EXIT_FAILED;
 }
 
-/* Serves until it is told to stop, or has to. */
+/* Serves one life: until the node is told to stop, or has to. */
 static enum shoal_err serve(struct sh_node_run *node, struct sh_ready *ready, char *detail)
 {
     enum shoal_err published = SHOAL_OK;
@@ -159,6 +180,41 @@ static enum shoal_err serve(struct sh_node_run *node, struct sh_ready *ready, ch
     }
     enum shoal_err err = sh_node_wait_stopped(node);
     return published != SHOAL_OK ? published : err;
+}
+
+static enum shoal_err live(struct sh_node_run *node, struct stopper *stopper,
+                           struct sh_ready *ready, char *detail, bool *is_told_out)
+{
+    (void)stopper_set(stopper, node);
+    enum shoal_err err = sh_node_start(node);
+    if (err == SHOAL_OK)
+        err = serve(node, ready, detail);
+    *is_told_out = stopper_set(stopper, NULL);
+    return err;
+}
+
+/* One life after the other: a peer that was declared failed, as it was stopped or cut off for too long, owns nothing any more,
+ * and goes on as a node that has just been started. So nobody has to do that for it. */
+static enum shoal_err live_on(struct sh_node_run **node, struct stopper *stopper,
+                              struct sh_ready *ready, char *detail)
+{
+    bool is_told = false;
+    enum shoal_err err = live(*node, stopper, ready, detail, &is_told);
+    while (err && sh_node_is_over(*node)) {
+        if (is_told)
+            return SHOAL_OK;
+        SH_WARN(MODULE, "this life of the node is over: the next one begins in this process",
+                SH_ERR(err));
+        const char *path = ready->path;
+        sh_ready_end(ready);
+        err = sh_ready_begin(ready, path, detail);
+        if (err == SHOAL_OK)
+            err = sh_node_renew(node, detail);
+        if (err != SHOAL_OK)
+            return err;
+        err = live(*node, stopper, ready, detail, &is_told);
+    }
+    return err;
 }
 
 static int run(const struct sh_options *options)
@@ -179,12 +235,10 @@ static int run(const struct sh_options *options)
     }
     if (err != SHOAL_OK)
         goto out_ready;
-    err = stopper_begin(&stopper, node);
+    err = stopper_begin(&stopper);
     if (err != SHOAL_OK)
         goto out_destroy;
-    err = sh_node_start(node);
-    if (err == SHOAL_OK)
-        err = serve(node, &ready, detail);
+    err = live_on(&node, &stopper, &ready, detail);
     stopper_end(&stopper);
 out_destroy:
     sh_node_destroy(node);

@@ -7,6 +7,7 @@
 
 #include "cmd/process_int.h"
 #include "cmd/state_int.h"
+#include "recover/home_log.h"
 
 #define KILL_DEADLINE_MS 10000
 
@@ -72,13 +73,16 @@ static int remove_entry(const char *path, const struct stat *about, int kind, st
     return 0;
 }
 
-/* Who the peer was, and what a superpeer that it was promoted to has in its folder: of a cluster that
- * is over, and the next one's peer must not take it for its own. */
-static void remove_identity(const char *folder)
+/* Who the peer was, its log, and what a superpeer that it was promoted to has in its folder: of a cluster that
+ * is over. The next one's peer must not take them for its own, and would refuse the log. */
+static void remove_of_cluster(const char *folder)
 {
+    static const char *const names[] = {"identity", SH_HOME_LOG_NAME};
     char path[SH_STATE_PATH_MAX + 96];
-    snprintf(path, sizeof path, "%s/identity", folder);
-    unlink(path);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
     for (unsigned i = 0; i < 1000; i++) { /* the journal's files have three digits */
         snprintf(path, sizeof path, "%s/journal.%03u", folder, i);
         unlink(path);
@@ -99,7 +103,7 @@ void sh_state_clear(const char *folder, const struct sh_state *state)
         if (state->nodes[i].superpeer) {
             nftw(path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
         } else {
-            remove_identity(path);
+            remove_of_cluster(path);
             rmdir(path);
         }
     }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "client/client.h"
 #include "cmd/command_int.h"
 #include "cmd/process_int.h"
 #include "cmd/state_int.h"
@@ -190,7 +191,7 @@ static enum shoal_err start_node(struct up *up, bool superpeer, size_t number)
 }
 
 /* Reads what a node wrote once it served; false while it has not. */
-static bool ready_read(const struct up *up, struct sh_state_node *node)
+static bool ready_read(struct up *up, struct sh_state_node *node)
 {
     char path[SH_STATE_PATH_MAX + 64], line[256];
     sh_state_path(up->folder, node->name, "ready", path);
@@ -219,41 +220,76 @@ static void explain(struct up *up, const struct sh_state_node *node, const char 
              *tail ? "; the end of its log:\n" : "", tail);
 }
 
-/* Waits until the nodes from `first` on serve. */
-static enum shoal_err wait_ready(struct up *up, size_t first)
+/* Why the cluster can't be waited for any more: a node has ended. */
+static bool has_ended(struct up *up, const struct sh_state_node *node)
+{
+    char what[96];
+    int status;
+    if (waitpid(node->pid, &status, WNOHANG) != node->pid)
+        return false;
+    if (WIFSIGNALED(status))
+        snprintf(what, sizeof what, "was ended by signal %d", WTERMSIG(status));
+    else
+        snprintf(what, sizeof what, "ended with status %d", WEXITSTATUS(status));
+    explain(up, node, what);
+    return true;
+}
+
+/* Waits until that is so of all nodes from `first` on, of which one that it is not so of in time `did_not`. */
+static enum shoal_err nodes_await(struct up *up, size_t first,
+                                  bool (*is_so)(struct up *up, struct sh_state_node *node),
+                                  const char *did_not)
 {
     uint64_t end_ms = sh_process_now_ms() + READY_DEADLINE_MS;
     for (size_t i = first; i < up->state.count;) {
         struct sh_state_node *node = &up->state.nodes[i];
         char what[96];
-        int status;
-        if (ready_read(up, node)) {
+        if (is_so(up, node)) {
             i++;
             continue;
         }
-        if (waitpid(node->pid, &status, WNOHANG) == node->pid) {
-            if (WIFSIGNALED(status))
-                snprintf(what, sizeof what, "was ended by signal %d before it served",
-                         WTERMSIG(status));
-            else
-                snprintf(what, sizeof what, "ended with status %d before it served",
-                         WEXITSTATUS(status));
-            explain(up, node, what);
-            return SHOAL_ESTART;
+        for (size_t k = 0; k < up->state.count; k++) {
+            if (has_ended(up, &up->state.nodes[k]))
+                return SHOAL_ESTART;
         }
         if (interrupted) {
             snprintf(up->detail, sizeof up->detail, "interrupted; all nodes are stopped again");
             return SHOAL_ECANCELED;
         }
         if (sh_process_now_ms() > end_ms) {
-            snprintf(what, sizeof what, "did not serve within %d seconds",
-                     READY_DEADLINE_MS / 1000);
+            snprintf(what, sizeof what, "%s within %d seconds", did_not, READY_DEADLINE_MS / 1000);
             explain(up, node, what);
             return SHOAL_ETIMEOUT;
         }
         sh_process_pause();
     }
     return SHOAL_OK;
+}
+
+static enum shoal_err wait_ready(struct up *up, size_t first)
+{
+    return nodes_await(up, first, ready_read, "did not serve");
+}
+
+/* Whether a peer knows all nodes. */
+static bool knows_all(struct up *up, struct sh_state_node *node)
+{
+    struct sh_options_error error;
+    shoal *store;
+    if (node->superpeer)
+        return true;
+    if (sh_options_set(&up->cmd->options, "connect", node->address, node->name, &error) ||
+        sh_client_open(&up->cmd->options, &store, up->detail))
+        return false;
+    size_t count = sh_client_nodes_known(store);
+    shoal_close(store);
+    return count >= up->state.count;
+}
+
+/* A peer hears of a node that has come when that one serves already. One that does not know the others yet refuses writes which need a replica. */
+static enum shoal_err wait_known(struct up *up)
+{
+    return nodes_await(up, 0, knows_all, "did not hear of all other nodes");
 }
 
 static enum shoal_err start_all(struct up *up, size_t peers, size_t superpeers)
@@ -272,6 +308,8 @@ static enum shoal_err start_all(struct up *up, size_t peers, size_t superpeers)
         if (err == SHOAL_OK)
             err = wait_ready(up, up->state.count - 1);
     }
+    if (err == SHOAL_OK)
+        err = wait_known(up);
     up->state.complete = true;
     if (err == SHOAL_OK)
         err = sh_state_write(up->folder, &up->state, up->detail);

@@ -200,6 +200,9 @@ SHOAL_NODISCARD enum shoal_err sh_raw_disk_look(const char *path, const char *na
  * ends. EBUSY: another one, of this process or another, has taken it. EIO. Disks that take nothing are
  * not kept out. A file system without such locks is used without one (a warning in the log). */
 SHOAL_NODISCARD enum shoal_err sh_real_disk_take(struct sh_disk *disk);
+/* The folder that one disk has taken is another disk's of the same folder from then on, without a moment in which a
+ * third one could take it. */
+void sh_real_disk_hand_on(struct sh_disk *from, struct sh_disk *to);
 
 /* A disk in memory, for a superpeer that is to keep nothing beyond its process. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_memory_disk_create(struct sh_disk **disk_out);

@@ -290,6 +290,14 @@ enum shoal_err sh_real_disk_take(struct sh_disk *disk)
     return err;
 }
 
+void sh_real_disk_hand_on(struct sh_disk *from, struct sh_disk *to)
+{
+    SH_ASSERT(from->ops == &real_ops && to->ops == &real_ops);
+    SH_ASSERT(sh_real_disk_of(to)->lock_fd < 0);
+    sh_real_disk_of(to)->lock_fd = sh_real_disk_of(from)->lock_fd;
+    sh_real_disk_of(from)->lock_fd = -1;
+}
+
 bool sh_real_disk_has_uring(const struct sh_disk *disk)
 {
     return ((const struct sh_real_disk *)disk)->uring;

@@ -26,7 +26,8 @@ struct sh_graph_bfs_result {
 };
 
 /* Traverses from the vertex named root, along the edges' direction or regardless of it. peers as in
- * load.h; those that the graph was loaded onto take part. ENONAME: no such vertex or no graph.
+ * load.h; all take part that have vertices. Where vertices move meanwhile it begins again, and where peers look through their chunks it
+ * waits: EBUSY after a minute of that. EFAILED: not all vertices of the graph are served. ENONAME: no such vertex or no graph.
  * EBUSY: too many traversals. ENOCHUNK, ECORRUPT: a vertex's chunk was removed or overwritten by
  * somebody. And those of sh_call. On success the caller frees with sh_graph_bfs_result_free. */
 SHOAL_NODISCARD enum shoal_err sh_graph_bfs(const struct sh_caller *caller, const shoal_nid *peers,

@@ -92,6 +92,8 @@ void sh_graph_explain(struct sh_graph_problem *problem_out, const char *format, 
 
 void sh_gather_explain(struct sh_graph_problem *problem_out, const struct sh_gather *gather)
 {
+    if (problem_out && !problem_out->detail[0])
+        problem_out->peer = gather->to;
     if (gather->detail[0])
         sh_graph_explain(problem_out, "%s", gather->detail);
     else

@@ -53,16 +53,42 @@ __attribute__((format(printf, 2, 3))) void sh_graph_explain(struct sh_graph_prob
 /* A number that no other load or traversal has, most probably; never 0. */
 uint64_t sh_graph_new_id(const struct sh_caller *caller);
 
-/* A loaded graph and the peers that it was loaded onto, as the first of the given peers that has
- * one says. Free members. ENONAME: none has. */
+/* The loaded graph: of those that the peers have a manifest of, that with the highest generation; and what the peers that answered have of
+ * it. Free members. OK also without any graph (graph_id 0), and where peers do not answer. */
 struct sh_graph_whereabouts {
-    uint64_t graph_id;
-    uint32_t count;
+    uint64_t graph_id, generation;
+    uint64_t generation_max; /* also of graphs that no manifest tells of */
+    bool typed;
+    uint64_t all_vertices, all_edges; /* of the graph */
+    uint64_t vertices;                /* of them, on the peers that answered */
+    bool is_scanning;                 /* a peer does not know yet which vertices it has */
+    shoal_nid teller;                 /* a peer that has a manifest */
+    uint32_t count;                   /* peers that it was loaded onto */
     shoal_nid *members;
+    /* A peer that did not answer, and what was said of it; NONE: all did. */
+    shoal_nid missing;
+    enum shoal_err missing_err;
+    char missing_detail[SH_CALL_DETAIL_BYTES];
 };
+SHOAL_NODISCARD enum shoal_err sh_graph_survey(const struct sh_caller *caller,
+                                               const shoal_nid *peers, size_t peer_count,
+                                               struct sh_graph_whereabouts *where_out);
+/* The same until there is a graph: while peers are looking through their chunks it waits. ENONAME: none is loaded; and what a peer has
+ * said that did not answer, if it may have known. */
 SHOAL_NODISCARD enum shoal_err sh_graph_locate(const struct sh_caller *caller,
                                                const shoal_nid *peers, size_t peer_count,
                                                struct sh_graph_whereabouts *where_out,
                                                struct sh_graph_problem *problem_out);
+/* Says why the graph can't be used though it is loaded: the peer that is missing, or how many vertices are. */
+enum shoal_err sh_graph_explain_missing(const struct sh_graph_whereabouts *where,
+                                        struct sh_graph_problem *problem_out);
+
+/* Another attempt, when vertices were on their way: waits a little. False: it has taken too long. */
+struct sh_graph_patience {
+    uint64_t began_ns;              /* 0: it has not begun */
+    uint64_t vertices, vertices_ns; /* as many were there, since then */
+};
+bool sh_graph_again(const struct sh_caller *caller, struct sh_graph_patience *patience,
+                    const struct sh_graph_whereabouts *where);
 
 #endif

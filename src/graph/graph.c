@@ -13,6 +13,7 @@
 #define ITEMS_AT_ONCE 32
 #define REMOVALS_AT_ONCE 4
 #define BLOCKED_RETRY_NS 50000
+#define FORMER_NS 10000000
 
 typedef void (*item_handler)(struct sh_graph *graph, const struct sh_graph_item *item);
 
@@ -34,6 +35,8 @@ static const item_handler handlers[SH_GRAPH_OPS] = {
     [SH_GRAPH_BFS_VISIT] = sh_graph_on_bfs_visit,
     [SH_GRAPH_BFS_END] = sh_graph_on_bfs_end,
     [SH_GRAPH_OUTCOME] = sh_graph_on_outcome,
+    [SH_GRAPH_BFS_EXTENTS] = sh_graph_on_bfs_extents,
+    [SH_GRAPH_BFS_ROUTES] = sh_graph_on_bfs_routes,
 };
 
 /* Inline handler of every type: copies the message into the inbox. In the transport step. */
@@ -102,21 +105,35 @@ static unsigned bury_some(struct sh_graph *graph)
     struct sh_part *part = graph->dying;
     if (!part)
         return 0;
+    const struct sh_part_removal removal = {.store = graph->config.store,
+                                            .backup = graph->config.backup,
+                                            .self = sh_msg_nid(graph->config.msg),
+                                            .serves = graph->config.serves,
+                                            .arg = graph->config.arg};
     bool is_gone = false;
-    for (unsigned i = 0; i < REMOVALS_AT_ONCE && !is_gone && !(i > 0 && sh_step_spent()); i++)
-        is_gone = sh_part_remove_some(part, graph->config.store, graph->config.backup);
+    size_t done = 1;
+    for (unsigned i = 0; i < REMOVALS_AT_ONCE && !is_gone && done && !(i > 0 && sh_step_spent());
+         i++)
+        is_gone = sh_part_remove_some(part, &removal, &done);
+    if (!is_gone && done == 0)
+        graph->blocked = true; /* by the log, or by chunks that stand still */
     if (is_gone) {
         graph->dying = part->next;
         if (part->reply_wanted)
             sh_msg_reply_ok(graph->config.msg, part->reply_to, part->reply_type);
         sh_part_free(part, &graph->unmaps);
     }
-    return 1;
+    return is_gone || done > 0;
 }
 
 void sh_graph_bury(struct sh_graph *graph, struct sh_part *part)
 {
     SH_ASSERT(part != graph->live);
+    bool is_noted = false;
+    for (unsigned i = 0; i < SH_GRAPH_BURIED_MAX; i++)
+        is_noted |= graph->buried[i] == part->graph_id;
+    if (!is_noted)
+        graph->buried[graph->buried_next++ % SH_GRAPH_BURIED_MAX] = part->graph_id;
     part->next = graph->dying;
     graph->dying = part;
 }
@@ -126,8 +143,9 @@ static unsigned unmap_some(struct sh_graph *graph)
     return sh_unmaps_run(&graph->unmaps);
 }
 
-static unsigned (*const works[])(struct sh_graph *graph) = {take_answers, take_items, sh_load_work,
-                                                            sh_bfs_work,  bury_some,  unmap_some};
+static unsigned (*const works[])(struct sh_graph *graph) = {
+    take_answers, take_items, sh_load_work,    sh_bfs_work,
+    sh_scan_work, bury_some,  sh_publish_work, unmap_some};
 #define WORKS (sizeof works / sizeof *works)
 
 /* Does each kind of work once, or as many kinds as there is time for: the next round goes on behind
@@ -157,6 +175,8 @@ static uint64_t due_ns(void *arg)
     uint64_t bfs_due = sh_bfs_due_ns(graph);
     if (bfs_due < due)
         due = bfs_due;
+    if (graph->former && graph->scan.count == 0) /* which it is not told that it may remove */
+        due = due < graph->now_ns + FORMER_NS ? due : graph->now_ns + FORMER_NS;
     uint64_t retry = graph->now_ns + BLOCKED_RETRY_NS;
     return graph->blocked && retry < due ? retry : due;
 }
@@ -202,6 +222,8 @@ void sh_graph_destroy(struct sh_graph *graph)
     if (graph->load && graph->load->part)
         sh_part_let_go(graph->load->part, graph->config.store);
     sh_load_free(graph->load);
+    sh_publish_abandon(graph);
+    sh_scan_bury_former(graph);
     while (graph->dying) {
         struct sh_part *part = graph->dying;
         graph->dying = part->next;
@@ -218,9 +240,9 @@ void sh_graph_destroy(struct sh_graph *graph)
     free(graph);
 }
 
-bool sh_graph_is_empty(const struct sh_graph *graph)
+bool sh_graph_may_move(const struct sh_graph *graph)
 {
-    return !graph->live && !graph->load && !graph->dying;
+    return !graph->load && !graph->dying && !graph->publishing.part;
 }
 
 struct sh_step sh_graph_step(struct sh_graph *graph)

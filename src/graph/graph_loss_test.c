@@ -40,6 +40,7 @@ static void stage_path(struct world *world)
         uint8_t bytes[8 + 99 * 16];
         struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
         sh_put64(&w, LOAD_ID);
+        sh_put64(&w, UINT64_MAX); /* newer than all */
         sh_put8(&w, SH_GRAPH_FLAG_REPLACE);
         sh_put32(&w, peer);
         sh_put32(&w, world->peer_count);
@@ -66,15 +67,18 @@ static void stage_path(struct world *world)
 /* Has one peer reach a goal. */
 static void advance(struct world *world, unsigned peer, enum sh_graph_goal goal)
 {
-    uint8_t payload[9];
+    uint8_t payload[25];
     sh_store64(payload, LOAD_ID);
     payload[8] = (uint8_t)goal;
+    sh_store64(payload + 9, 100);
+    sh_store64(payload + 17, 99);
+    size_t payload_size = goal == SH_GRAPH_GOAL_PREPARE ? sizeof payload : 9;
     for (bool reached = false; !reached;) {
         uint8_t *answer;
         size_t size;
         assert_int_equal(sh_call(&world->caller, world->peers[peer],
                                  SH_GRAPH_TYPE(SH_GRAPH_ADVANCE),
-                                 sh_bytes_make(payload, sizeof payload), 0, &answer, &size, NULL),
+                                 sh_bytes_make(payload, payload_size), 0, &answer, &size, NULL),
                          SHOAL_OK);
         assert_true(size > 0);
         reached = answer[0] == 1;
@@ -144,7 +148,7 @@ static void vanish(unsigned peers, unsigned prepared, unsigned ended)
     assert_int_equal(status.vertices, live ? 100 : 3);
     assert_int_equal(status.graph_id == LOAD_ID, live);
     assert_int_equal(reached_from(world, live ? 1 : 7), live ? 100 : 3);
-    wait_for_chunks(world, live ? 100 : 3);
+    wait_for_chunks(world, (live ? 100 : 3) + peers);
     if (live) { /* one that wakes up again is told so */
         for (unsigned peer = 0; peer < peers; peer++)
             assert_int_equal(tell_id(world, peer, SH_GRAPH_END), SHOAL_OK);
@@ -168,12 +172,11 @@ static void out_of_turn(void **state)
     (void)state;
     struct world *world = world_replacing(2);
     assert_int_equal(tell_id(world, 0, SH_GRAPH_END), SHOAL_EPROTO);
-    uint8_t goal[9] = {0};
+    uint8_t goal[25] = {0};
     sh_store64(goal, LOAD_ID);
     for (unsigned wrong = 0; wrong < 256; wrong += wrong ? 63 : 4) {
         goal[8] = (uint8_t)(wrong ? wrong : 0);
-        assert_int_equal(tell(world, 0, SH_GRAPH_ADVANCE, sh_bytes_make(goal, sizeof goal)),
-                         SHOAL_EPROTO);
+        assert_int_equal(tell(world, 0, SH_GRAPH_ADVANCE, sh_bytes_make(goal, 9)), SHOAL_EPROTO);
     }
     assert_int_equal(tell(world, 0, SH_GRAPH_OUTCOME, sh_bytes_make(goal, 7)), SHOAL_EPROTO);
     /* Asked by a peer that lost the coordinator, one that is not prepared drops the load. */
@@ -182,7 +185,7 @@ static void out_of_turn(void **state)
     assert_int_equal(tell(world, 1, SH_GRAPH_ADVANCE, sh_bytes_make(goal, sizeof goal)),
                      SHOAL_ECANCELED);
     assert_int_equal(tell_id(world, 0, SH_GRAPH_ABORT), SHOAL_OK);
-    wait_for_chunks(world, 3);
+    wait_for_chunks(world, 3 + 2);
     assert_int_equal(reached_from(world, 7), 3);
     world_close(world);
 }
@@ -278,7 +281,7 @@ static void lost_while(const char *phase)
     options = (struct sh_graph_load_options){.edges_path = small};
     assert_int_equal(sh_graph_load(&world->caller, left, 2, &options, &report, &problem), SHOAL_OK);
     unlink(small);
-    wait_for_chunks(world, 3);
+    wait_for_chunks(world, 3 + 2);
     world_close(world);
 }
 
@@ -294,6 +297,7 @@ struct traverser {
     struct world *world;
     enum shoal_err err;
     struct sh_graph_problem problem;
+    uint64_t reached;
 };
 
 static void *traverse(void *arg)
@@ -302,8 +306,10 @@ static void *traverse(void *arg)
     struct sh_graph_bfs_result result;
     traverser->err = sh_graph_bfs(&traverser->world->caller, traverser->world->peers, 3, 0, false,
                                   &result, &traverser->problem);
-    if (!traverser->err)
-        sh_graph_bfs_result_free(&result);
+    if (traverser->err)
+        return NULL;
+    traverser->reached = result.reached;
+    sh_graph_bfs_result_free(&result);
     return NULL;
 }
 
@@ -315,21 +321,28 @@ static unsigned runs_at(struct world *world, unsigned peer)
     return status.runs;
 }
 
-/* A path of 100,000 vertices needs as many levels: the traversal is under way for seconds. */
-static void lost_in_a_traversal(void **state)
+#define PATH 100000 /* edges */
+
+/* Loads a path, which needs as many levels as it has vertices: a traversal is under way for seconds. */
+static void load_path(struct world *world, bool replace)
 {
-    (void)state;
-    struct world *world = world_open(3, STORE_BYTES, 0);
     size_t room = 2u << 20;
     size_t size = 0;
     char *text = malloc(room);
     assert_non_null(text);
-    for (unsigned i = 0; i < 100000; i++)
+    for (unsigned i = 0; i < PATH; i++)
         size += (size_t)snprintf(text + size, room - size, "%u %u\n", i, i + 1);
     struct sh_graph_load_report report;
     struct sh_graph_problem problem;
-    assert_int_equal(load_text(world, text, NULL, false, false, &report, &problem), SHOAL_OK);
+    assert_int_equal(load_text(world, text, NULL, false, replace, &report, &problem), SHOAL_OK);
     free(text);
+}
+
+static void lost_in_a_traversal(void **state)
+{
+    (void)state;
+    struct world *world = world_open(3, STORE_BYTES, 0);
+    load_path(world, false);
     struct traverser traverser = {.world = world};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, traverse, &traverser), 0);
@@ -347,7 +360,35 @@ static void lost_in_a_traversal(void **state)
     traverse(&traverser);
     assert_int_not_equal(traverser.err, SHOAL_OK);
     assert_non_null(strstr(traverser.problem.detail, "peer 2"));
+    assert_int_equal(traverser.problem.peer.v, world->peers[1].v);
     assert_int_equal(runs_at(world, 0), 0);
+    world_close(world);
+}
+
+/* Peers forget a traversal when its graph goes, as one does that is started again. Its coordinator begins anew: with the graph that has taken
+ * that one's place, or, if none has, to say so. */
+static void forgotten_in_a_traversal(void **state)
+{
+    (void)state;
+    struct world *world = world_open(3, STORE_BYTES, 0);
+    load_path(world, false);
+    for (int round = 0; round < 2; round++) {
+        struct traverser traverser = {.world = world};
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, traverse, &traverser), 0);
+        while (runs_at(world, 1) == 0)
+            ;
+        if (round == 0)
+            load_path(world, true);
+        else
+            assert_int_equal(sh_graph_drop(&world->caller, world->peers, 3, NULL), SHOAL_OK);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(traverser.err, round == 0 ? SHOAL_OK : SHOAL_ENONAME);
+        if (round == 0)
+            assert_int_equal(traverser.reached, PATH + 1);
+        else
+            assert_string_equal(traverser.problem.detail, "no graph is loaded");
+    }
     world_close(world);
 }
 
@@ -359,7 +400,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(coordinator_vanishes), cmocka_unit_test(out_of_turn),
         cmocka_unit_test(chunks_of_others),     cmocka_unit_test(lost_in_a_load),
-        cmocka_unit_test(lost_in_a_traversal),
+        cmocka_unit_test(lost_in_a_traversal),  cmocka_unit_test(forgotten_in_a_traversal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,7 @@ static bool resolve_name(struct sh_graph *graph, struct sh_load *load, struct sh
             return false;
         }
         patch(&load->uses, load->at, entries,
-              shoal_cid_make(part->peers[rank], sh_part_lid(part, index).v).v);
+              sh_part_cid(part->peers[rank], sh_part_lid(part, index)).v);
         return true;
     }
     struct sh_graph_ask *ask = load->filling[rank];
@@ -168,7 +168,7 @@ void sh_graph_on_resolve(struct sh_graph *graph, const struct sh_graph_item *ite
         uint32_t index;
         uint64_t cid = 0;
         if (sh_part_find_name(part, sh_get64(&r), &index))
-            cid = shoal_cid_make(part->peers[part->rank], sh_part_lid(part, index).v).v;
+            cid = sh_part_cid(part->peers[part->rank], sh_part_lid(part, index)).v;
         sh_put64(&out.w, cid);
     }
     sh_msg_end(graph->config.msg, &out);
@@ -219,8 +219,11 @@ static enum shoal_err encode_next(struct sh_load *load, size_t *size_out)
         load->chunk = grown;
         load->chunk_room = size * 2;
     }
+    shoal_cid cid = sh_part_cid(load->part->peers[load->part->rank],
+                                sh_part_lid(load->part, (uint32_t)load->at));
+    uint32_t seal = sh_vertex_seal(load->part->graph_id, cid);
     struct sh_vertex_room room =
-        sh_vertex_encode(load->chunk, size, name, out_count, in_count, typed, text);
+        sh_vertex_encode(load->chunk, size, seal, name, out_count, in_count, typed, text);
     for (uint32_t i = 0; i < out_count; i++) {
         sh_store64(room.out + (size_t)i * 8, out[i].other);
         if (typed)

@@ -24,7 +24,7 @@ struct loader {
     const struct sh_graph_load_options *options;
     const shoal_nid *peers;
     uint32_t count;
-    uint64_t id;
+    uint64_t id, generation;
     struct lane *lanes;
     struct sh_gather *gathers; /* for what goes to all peers at once */
     struct sh_types *types;    /* NULL unless typed */
@@ -224,14 +224,34 @@ static enum shoal_err send_types(struct loader *loader)
     return drain(loader, SH_GRAPH_TYPES);
 }
 
+/* The graph's generation is above those of all graphs that peers know, and, for those that none of them knows, as late as the time. */
+static enum shoal_err generation_choose(struct loader *loader)
+{
+    const struct sh_clock *clock = loader->caller->clock;
+    struct sh_graph_whereabouts where;
+    enum shoal_err err = sh_graph_survey(loader->caller, loader->peers, loader->count, &where);
+    if (err)
+        return err;
+    free(where.members);
+    uint64_t wall_ns = clock->wall_ns(clock->arg);
+    uint64_t above = where.generation_max < UINT64_MAX ? where.generation_max + 1 : UINT64_MAX;
+    loader->generation = wall_ns > above ? wall_ns : above;
+    return SHOAL_OK;
+}
+
 static enum shoal_err send_begin(struct loader *loader)
 {
+    enum shoal_err chosen = generation_choose(loader);
+    if (chosen)
+        return chosen;
     for (uint32_t i = 0; i < loader->count; i++) {
         struct sh_out out;
         if (sh_gather_begin(loader->caller, &loader->gathers[i], loader->peers[i], SH_GRAPH_BEGIN,
-                            8 + 1 + 4 + 4 + (size_t)loader->count * 2, SH_GATHER_TIMEOUT_NS, &out))
+                            8 + 8 + 1 + 4 + 4 + (size_t)loader->count * 2, SH_GATHER_TIMEOUT_NS,
+                            &out))
             continue;
         sh_put64(&out.w, loader->id);
+        sh_put64(&out.w, loader->generation);
         sh_put8(&out.w, (uint8_t)((loader->options->typed ? SH_GRAPH_FLAG_TYPED : 0) |
                                   (loader->options->replace ? SH_GRAPH_FLAG_REPLACE : 0)));
         sh_put32(&out.w, i);
@@ -279,13 +299,16 @@ static enum shoal_err read_advance(struct loader *loader, bool *reached_out, uin
 /* Has all peers reach a goal. They answer after a while in any case, and are asked again. */
 static enum shoal_err advance(struct loader *loader, enum sh_graph_goal goal, const char *phase)
 {
-    uint8_t payload[9];
+    uint8_t payload[25];
     sh_store64(payload, loader->id);
     payload[8] = (uint8_t)goal;
+    sh_store64(payload + 9, loader->report.vertices);
+    sh_store64(payload + 17, loader->report.edges);
+    size_t size = goal == SH_GRAPH_GOAL_PREPARE ? sizeof payload : 9;
     for (bool reached = false; !reached;) {
         enum shoal_err err = sh_gather_all(
             loader->caller, loader->gathers, loader->peers, loader->count, SH_GRAPH_ADVANCE,
-            sh_bytes_make(payload, sizeof payload), SH_GATHER_TIMEOUT_NS, loader->problem_out);
+            sh_bytes_make(payload, size), SH_GATHER_TIMEOUT_NS, loader->problem_out);
         if (err)
             return err;
         uint64_t done;

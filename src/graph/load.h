@@ -18,6 +18,8 @@
 
 struct sh_graph_problem {
     char detail[256];            /* one sentence; "" if there is no more to say than the error */
+    shoal_nid peer;              /* whose answer, or silence, that is; NONE: no one peer's */
+    uint64_t vertices;           /* of the graph that are served, of EFAILED and EBUSY; or 0 */
     struct sh_wrong_lines wrong; /* of a load that ended with EPARSE */
 };
 
@@ -57,7 +59,8 @@ SHOAL_NODISCARD enum shoal_err sh_graph_load(const struct sh_caller *caller, con
                                              struct sh_graph_problem *problem_out);
 
 /* Where a vertex is: read its chunk and decode it with graph/vertex.h. ENONAME: there is no such
- * vertex, or no graph (detail says which). */
+ * vertex, or no graph (detail says which). Where vertices are on their way, or peers look through their chunks, it waits: EBUSY after a minute of that;
+ * EFAILED: not all vertices are served, and it is none of those that are. */
 SHOAL_NODISCARD enum shoal_err sh_graph_vertex(const struct sh_caller *caller,
                                                const shoal_nid *peers, size_t peer_count,
                                                uint64_t name, shoal_cid *cid_out,
@@ -73,24 +76,28 @@ SHOAL_NODISCARD enum shoal_err sh_graph_types(const struct sh_caller *caller,
 
 /* What one peer, or all together, hold. Bytes. */
 struct sh_graph_status {
-    bool loaded;  /* a graph is live (in all: on each peer that it was loaded onto) */
+    bool
+        loaded; /* of a peer: it knows a live graph; in all: all of the graph's vertices are served */
     bool loading; /* a load is under way */
+    bool
+        scanning; /* it is not known yet which vertices are here: chunks have come, or a peer was started again */
     bool typed;
-    uint64_t graph_id; /* given out anew by each load */
-    uint32_t peers;    /* that the graph was loaded onto */
-    uint32_t runs;     /* traversals under way */
+    uint64_t graph_id;                /* given out anew by each load */
+    uint64_t generation;              /* of two graphs the one with the higher one is live */
+    uint64_t all_vertices, all_edges; /* that the graph has; 0 of a peer that has no manifest */
+    uint64_t scanned;                 /* chunks that were looked at, while scanning */
+    uint32_t peers;                   /* that the graph was loaded onto */
+    uint32_t runs;                    /* traversals under way */
     uint64_t vertices;
     uint64_t edges;
     uint64_t payload_bytes; /* as the user means it: 8 for a name, 8 for an edge (10 with a
                                relation), and the records */
     uint64_t chunk_bytes;   /* sum of the chunks' sizes */
-    uint64_t index_bytes;   /* names and ID runs beside the store */
+    uint64_t index_bytes;   /* what a peer keeps of it beside the store */
     uint64_t staging_bytes; /* of a load under way */
 };
 
-/* Asks every peer. each (may be NULL) receives peer_count entries in the order of peers. Peers that
- * a graph was loaded onto but that lack it now make all_out->loaded false. OK also without graph.
- */
+/* Asks every peer. each (may be NULL) receives peer_count entries in the order of peers. OK also without graph. */
 SHOAL_NODISCARD enum shoal_err sh_graph_status_get(const struct sh_caller *caller,
                                                    const shoal_nid *peers, size_t peer_count,
                                                    struct sh_graph_status *each,

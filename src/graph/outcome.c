@@ -28,7 +28,7 @@ uint64_t sh_outcome_due_ns(const struct sh_graph *graph, const struct sh_load *l
 static void judge(struct sh_graph *graph, struct sh_load *load)
 {
     if (load->asks == 0 && load->prepared + 1 == load->part->peer_count)
-        sh_load_go_live(graph);
+        sh_load_go_live(graph, NULL);
 }
 
 /* Asks each other peer; one that can't be asked now is asked in the next round. */
@@ -59,7 +59,7 @@ void sh_outcome_answered(struct sh_graph *graph, const struct sh_graph_ask *ask)
     bool valid = !ask->err && ask->answer_size == 1;
     uint8_t outcome = valid ? ask->answer[0] : 0;
     if (outcome == SH_GRAPH_OUTCOME_LIVE) {
-        sh_load_go_live(graph);
+        sh_load_go_live(graph, NULL);
     } else if (outcome == SH_GRAPH_OUTCOME_GONE) {
         sh_load_fail(graph, SHOAL_ECANCELED, "peer %u dropped the load",
                      load->part->peers[ask->rank].v);

@@ -16,58 +16,63 @@ void sh_graph_reply_ok(struct sh_graph *graph, const struct sh_graph_item *item)
 void sh_graph_on_status(struct sh_graph *graph, const struct sh_graph_item *item)
 {
     const struct sh_part *live = graph->live;
-    uint32_t peers = live ? live->peer_count : 0;
+    bool knows_all = live && live->knows_all;
+    uint32_t peers = knows_all ? live->peer_count : 0;
     bool loading = graph->load && graph->load->phase != SH_LOAD_FAILED;
     struct sh_out out;
     if (sh_msg_reply(graph->config.msg, item->reply_to, item->type,
-                     1 + 8 + 4 + 6 * 8 + 4 + (size_t)peers * 2, &out))
+                     1 + 8 + 8 + 4 + 6 * 8 + 2 * 8 + 8 + 4 + (size_t)peers * 2, &out))
         return; /* the asker is gone */
-    sh_put8(&out.w, (uint8_t)((live ? SH_GRAPH_IS_LIVE : 0) | (loading ? SH_GRAPH_IS_LOADING : 0) |
-                              (live && live->typed ? SH_GRAPH_IS_TYPED : 0)));
+    sh_put8(&out.w,
+            (uint8_t)((knows_all ? SH_GRAPH_IS_LIVE : 0) | (loading ? SH_GRAPH_IS_LOADING : 0) |
+                      (knows_all && live->typed ? SH_GRAPH_IS_TYPED : 0) |
+                      (sh_scan_is_on(graph) ? SH_GRAPH_IS_SCANNING : 0)));
     sh_put64(&out.w, live ? live->graph_id : 0);
+    sh_put64(&out.w, live ? live->generation : 0);
     sh_put32(&out.w, sh_bfs_count(graph));
-    sh_put64(&out.w, live ? live->count : 0);
+    sh_put64(&out.w, live ? sh_part_vertices(live) : 0);
     sh_put64(&out.w, live ? live->edges : 0);
     sh_put64(&out.w, live ? sh_part_payload_bytes(live) : 0);
     sh_put64(&out.w, live ? live->chunk_bytes : 0);
     sh_put64(&out.w, live ? sh_part_index_bytes(live) : 0);
     sh_put64(&out.w, graph->load ? sh_load_bytes(graph->load) : 0);
+    sh_put64(&out.w, knows_all ? live->all_vertices : 0);
+    sh_put64(&out.w, knows_all ? live->all_edges : 0);
+    sh_put64(&out.w, graph->scan.count > 0 ? graph->scan.looked : 0);
     sh_put32(&out.w, peers);
     for (uint32_t i = 0; i < peers; i++)
         sh_put16(&out.w, live->peers[i].v);
     sh_msg_end(graph->config.msg, &out);
 }
 
+/* A graph that is not known here is from now on, and its vertices are looked for. */
 void sh_graph_on_lookup(struct sh_graph *graph, const struct sh_graph_item *item)
 {
     struct sh_reader r = sh_reader_make(sh_bytes_make(item->bytes, item->size));
+    uint64_t graph_id = sh_get64(&r);
+    uint64_t generation = sh_get64(&r);
     uint64_t name = sh_get64(&r);
-    if (!sh_reader_done(&r)) {
+    if (!sh_reader_done(&r) || graph_id == 0) {
         sh_graph_reply_error(graph, item, SHOAL_EPROTO, NULL);
         return;
     }
-    const struct sh_part *live = graph->live;
-    if (!live) {
-        sh_graph_reply_error(graph, item, SHOAL_ENONAME, "no graph is loaded");
-        return;
-    }
-    uint32_t owner = sh_graph_place(name, live->peer_count);
-    shoal_cid cid = SHOAL_CID_NONE;
-    if (owner == live->rank) {
-        uint32_t index;
-        if (!sh_part_find_name(live, name, &index)) {
-            char text[64];
-            (void)snprintf(text, sizeof text, "there is no vertex %llu", (unsigned long long)name);
-            sh_graph_reply_error(graph, item, SHOAL_ENONAME, text);
+    if (!graph->live || graph->live->graph_id != graph_id) {
+        enum shoal_err err = sh_scan_learn(graph, graph_id, generation);
+        if (err) {
+            sh_graph_reply_error(graph, item, err, "no graph is loaded");
             return;
         }
-        cid = shoal_cid_make(live->peers[live->rank], sh_part_lid(live, index).v);
     }
+    sh_lid lid = {0};
+    bool is_here = sh_part_look_up(graph->live, graph->config.store, name, &lid);
+    enum sh_graph_found found = is_here                ? SH_GRAPH_FOUND_HERE
+                                : sh_scan_is_on(graph) ? SH_GRAPH_FOUND_LATER
+                                                       : SH_GRAPH_FOUND_NOT;
     struct sh_out out;
-    if (sh_msg_reply(graph->config.msg, item->reply_to, item->type, 10, &out))
+    if (sh_msg_reply(graph->config.msg, item->reply_to, item->type, 1 + 8, &out))
         return;
-    sh_put16(&out.w, live->peers[owner].v);
-    sh_put64(&out.w, cid.v);
+    sh_put8(&out.w, (uint8_t)found);
+    sh_put64(&out.w, is_here ? sh_part_cid(sh_msg_nid(graph->config.msg), lid).v : 0);
     sh_msg_end(graph->config.msg, &out);
 }
 
@@ -89,6 +94,8 @@ void sh_graph_on_drop(struct sh_graph *graph, const struct sh_graph_item *item)
         return;
     }
     sh_bfs_end_all(graph, part);
+    sh_publish_end(graph, part);
+    sh_scan_bury_former(graph);
     part->reply_wanted = true;
     part->reply_to = item->reply_to;
     part->reply_type = item->type;
@@ -113,7 +120,7 @@ void sh_graph_on_types_get(struct sh_graph *graph, const struct sh_graph_item *i
     struct sh_reader r = sh_reader_make(sh_bytes_make(item->bytes, item->size));
     uint32_t from = sh_get32(&r);
     const struct sh_part *live = graph->live;
-    if (!sh_reader_done(&r) || !live) {
+    if (!sh_reader_done(&r) || !live || !live->knows_all) {
         sh_graph_reply_error(graph, item, live ? SHOAL_EPROTO : SHOAL_ENONAME,
                              live ? NULL : "no graph is loaded");
         return;

@@ -115,6 +115,7 @@ static enum shoal_err parse_begin(const struct sh_graph *graph, const struct sh_
 {
     struct sh_reader r = sh_reader_make(sh_bytes_make(item->bytes, item->size));
     load->id = sh_get64(&r);
+    uint64_t generation = sh_get64(&r);
     uint8_t flags = sh_get8(&r);
     uint32_t rank = sh_get32(&r);
     uint32_t peers = sh_get32(&r);
@@ -128,12 +129,20 @@ static enum shoal_err parse_begin(const struct sh_graph *graph, const struct sh_
     for (uint32_t i = 0; i < peers; i++)
         load->part->peers[i].v = sh_get16(&r);
     load->part->rank = rank;
+    load->part->generation = generation;
     load->part->typed = flags & SH_GRAPH_FLAG_TYPED;
     load->replace = flags & SH_GRAPH_FLAG_REPLACE;
     if (load->part->peers[rank].v != sh_msg_nid(graph->config.msg).v)
         return SHOAL_ENONODE;
     load->filling = calloc(peers, sizeof *load->filling);
     return load->filling ? SHOAL_OK : SHOAL_ENOMEM;
+}
+
+/* Whether anything is here of a graph that is loaded: a peer may have heard of one only. */
+static bool live_has_any(const struct sh_graph *graph)
+{
+    const struct sh_part *live = graph->live;
+    return live && (live->manifest_count > 0 || sh_part_vertices(live) > 0);
 }
 
 void sh_graph_on_begin(struct sh_graph *graph, const struct sh_graph_item *item)
@@ -153,11 +162,15 @@ void sh_graph_on_begin(struct sh_graph *graph, const struct sh_graph_item *item)
     }
     struct sh_load *load = calloc(1, sizeof *load);
     enum shoal_err err = load ? parse_begin(graph, item, load) : SHOAL_ENOMEM;
-    if (!err && graph->live && !load->replace)
+    if (!err && !load->replace && live_has_any(graph))
         err = SHOAL_EEXIST;
+    if (!err && sh_scan_is_long(graph))
+        err = SHOAL_EBUSY;
     if (err) {
         sh_graph_reply_error(graph, item, err,
-                             err == SHOAL_EEXIST ? "a graph is loaded already" : NULL);
+                             err == SHOAL_EEXIST  ? "a graph is loaded already"
+                             : err == SHOAL_EBUSY ? "the peer is looking through its chunks"
+                                                  : NULL);
         sh_load_free(load);
         return;
     }
@@ -278,7 +291,7 @@ void sh_graph_on_types(struct sh_graph *graph, const struct sh_graph_item *item)
     staged(graph, item, err);
 }
 
-void sh_load_go_live(struct sh_graph *graph)
+void sh_load_go_live(struct sh_graph *graph, const struct sh_reply_to *to)
 {
     struct sh_load *load = graph->load;
     SH_ASSERT(load && load->phase == SH_LOAD_PREPARED);
@@ -286,21 +299,26 @@ void sh_load_go_live(struct sh_graph *graph)
     graph->live = load->part;
     if (old) {
         sh_bfs_end_all(graph, old);
+        sh_publish_end(graph, old);
         sh_graph_bury(graph, old);
     }
+    sh_part_publish(graph->live, &graph->unmaps);
+    sh_publish_begin(graph, graph->live, to);
     load->part = NULL;
     graph->load = NULL;
     release(load, &graph->unmaps);
     sh_load_free(load);
     SH_INFO("graph", "graph loaded", SH_U64("graph", graph->live->graph_id),
-            SH_U64("vertices", graph->live->count), SH_U64("edges", graph->live->edges));
+            SH_U64("vertices", sh_part_vertices(graph->live)), SH_U64("edges", graph->live->edges));
 }
 
 void sh_graph_on_end(struct sh_graph *graph, const struct sh_graph_item *item)
 {
     struct sh_reader r = sh_reader_make(sh_bytes_make(item->bytes, item->size));
     if (graph->live && graph->live->graph_id == sh_get64(&r)) {
-        sh_graph_reply_ok(graph, item); /* said again, or the peers were faster */
+        /* said again, or the peers were faster */
+        if (!sh_publish_join(graph, &item->reply_to))
+            sh_graph_reply_ok(graph, item);
         return;
     }
     const struct sh_load *load = find_load(graph, item, &r);
@@ -310,8 +328,7 @@ void sh_graph_on_end(struct sh_graph *graph, const struct sh_graph_item *item)
         sh_graph_reply_error(graph, item, SHOAL_EPROTO, "the load is not complete");
         return;
     }
-    sh_load_go_live(graph);
-    sh_graph_reply_ok(graph, item);
+    sh_load_go_live(graph, &item->reply_to);
 }
 
 void sh_graph_on_abort(struct sh_graph *graph, const struct sh_graph_item *item)
@@ -347,7 +364,7 @@ static void answer_advance(struct sh_graph *graph, struct sh_load *load, bool re
     sh_put8(&out.w, reached);
     sh_put32(&out.w, (uint32_t)(sealing ? load->phase : load->phase - SH_LOAD_SEALED));
     sh_put32(&out.w, (uint32_t)(sealing ? SH_LOAD_SEALED : SH_LOAD_PREPARED - SH_LOAD_SEALED));
-    sh_put64(&out.w, load->part->count);
+    sh_put64(&out.w, sh_part_vertices(load->part));
     sh_put64(&out.w, load->part->edges);
     sh_put64(&out.w, load->part->parallel);
     sh_put64(&out.w, load->part->records);
@@ -367,6 +384,11 @@ void sh_graph_on_advance(struct sh_graph *graph, const struct sh_graph_item *ite
         [SH_GRAPH_GOAL_PREPARE] = SH_LOAD_LINKED,
     };
     uint8_t goal = sh_get8(&r);
+    if (goal == SH_GRAPH_GOAL_PREPARE) {
+        load->part->all_vertices = sh_get64(&r);
+        load->part->all_edges = sh_get64(&r);
+        load->part->knows_all = sh_reader_done(&r);
+    }
     if (!sh_reader_done(&r) || load->waiting || goal < SH_GRAPH_GOAL_SEAL ||
         goal > SH_GRAPH_GOAL_PREPARE || load->phase < from[goal]) {
         sh_graph_reply_error(graph, item, SHOAL_EPROTO, "not the load's next goal");
@@ -391,6 +413,8 @@ static bool phase_piece(struct sh_graph *graph, struct sh_load *load)
         return sh_seal_sort(graph, load, &load->records, SH_SORT_BY_OWN);
     case SH_LOAD_CREATE:
         return sh_seal_create(graph, load);
+    case SH_LOAD_CREATE_MANIFEST:
+        return sh_publish_create(graph, load);
     case SH_LOAD_USES_OUT:
         return sh_link_uses(graph, load, &load->out);
     case SH_LOAD_USES_IN:

@@ -4,6 +4,7 @@
 #define SH_GRAPH_TEST_WORLD_INT_H
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,33 @@
 #define PEERS_MAX 3
 #define STORE_BYTES (256u << 20)
 
+/* What another thread wants a peer's step to be told of chunks, as its node would. */
+struct told {
+    _Atomic int state; /* 1: it is to be told; 2: it was */
+    struct sh_graph *graph;
+    shoal_cid first, last;
+    bool came;
+    /* What left last: the store has it still, which is why it has to be told that it is not served. */
+    _Atomic bool left;
+    shoal_cid left_first, left_last; /* the step's */
+};
+
+static inline unsigned told_run(void *arg)
+{
+    struct told *told = arg;
+    if (atomic_load(&told->state) != 1)
+        return 0;
+    if (told->came)
+        sh_graph_chunks_came(told->graph, told->first, told->last);
+    else
+        sh_graph_chunks_left(told->graph, told->first, told->last);
+    told->left_first = told->first;
+    told->left_last = told->last;
+    atomic_store(&told->left, !told->came);
+    atomic_store(&told->state, 2);
+    return 1;
+}
+
 /* One node: peers have a store and a graph, the client (the last) has neither. All NULL: killed. */
 struct node {
     struct sh_crew *crew;
@@ -25,8 +53,21 @@ struct node {
     struct sh_store *store;
     struct sh_backup *backup;
     struct sh_graph *graph;
+    struct told told;
     char address[SH_MSG_ADDRESS_MAX];
 };
+
+static inline bool told_serves(void *arg, shoal_cid cid, shoal_cid *last_out)
+{
+    const struct node *node = arg;
+    const struct told *told = &node->told;
+    *last_out = (shoal_cid){UINT64_MAX};
+    if (!atomic_load(&told->left) || cid.v > told->left_last.v)
+        return true;
+    bool is_served = cid.v < told->left_first.v;
+    last_out->v = is_served ? told->left_first.v - 1 : told->left_last.v;
+    return is_served;
+}
 
 struct world {
     struct sh_clock clock;
@@ -101,10 +142,28 @@ static inline void node_open(struct world *world, unsigned index, uint64_t store
         .load_timeout_ns = timeout_ns,
         .bfs_timeout_ns = timeout_ns,
         .wake = wake,
+        .serves = told_serves,
         .arg = node,
     };
     test_ok(sh_graph_create(&graph, &node->graph));
     sh_crew_step_add(node->crew, 0, sh_graph_step(node->graph));
+    node->told.graph = node->graph;
+    sh_crew_step_add(node->crew, 0,
+                     (struct sh_step){.name = "told", .run = told_run, .arg = &node->told});
+}
+
+/* Has a peer's graph be told that chunks came or left, and waits until it was. */
+static inline void node_tell(struct node *node, shoal_cid first, shoal_cid last, bool came)
+{
+    SH_ASSERT(atomic_load(&node->told.state) != 1);
+    node->told.first = first;
+    node->told.last = last;
+    node->told.came = came;
+    atomic_store(&node->told.state, 1);
+    while (atomic_load(&node->told.state) != 2) {
+        sh_crew_wake(node->crew, 0);
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
 }
 
 static inline struct world *world_open(unsigned peer_count, uint64_t store_bytes,

@@ -2,19 +2,24 @@
 
 #include "base/assert.h"
 
-#define VERSION 1u
+#define VERSION 2u
 #define VERSION_MASK 0x0fu
 #define TYPED 0x10u
 #define WIDE 0x20u
 #define KNOWN (VERSION_MASK | TYPED | WIDE)
 
+bool sh_vertex_may_begin(uint8_t format)
+{
+    return (format & VERSION_MASK) == VERSION && !(format & ~KNOWN);
+}
+
 enum shoal_err sh_vertex_decode(struct sh_bytes chunk, struct sh_vertex *vertex_out)
 {
     struct sh_reader r = sh_reader_make(chunk);
     uint8_t format = sh_get8(&r);
-    if ((format & VERSION_MASK) != VERSION || (format & ~KNOWN))
+    if (!sh_vertex_may_begin(format))
         return SHOAL_ECORRUPT;
-    struct sh_vertex vertex = {.typed = format & TYPED};
+    struct sh_vertex vertex = {.typed = format & TYPED, .seal = sh_get32(&r)};
     vertex.out_count = format & WIDE ? sh_get32(&r) : sh_get8(&r);
     vertex.in_count = format & WIDE ? sh_get32(&r) : sh_get8(&r);
     vertex.name = sh_get64(&r);
@@ -30,7 +35,7 @@ enum shoal_err sh_vertex_decode(struct sh_bytes chunk, struct sh_vertex *vertex_
     return SHOAL_OK;
 }
 
-struct sh_vertex_room sh_vertex_encode(uint8_t *chunk, size_t size, uint64_t name,
+struct sh_vertex_room sh_vertex_encode(uint8_t *chunk, size_t size, uint32_t seal, uint64_t name,
                                        uint32_t out_count, uint32_t in_count, bool typed,
                                        struct sh_bytes record)
 {
@@ -38,6 +43,7 @@ struct sh_vertex_room sh_vertex_encode(uint8_t *chunk, size_t size, uint64_t nam
     bool wide = out_count > UINT8_MAX || in_count > UINT8_MAX;
     struct sh_writer w = sh_writer_make(chunk, size);
     sh_put8(&w, (uint8_t)(VERSION | (typed ? TYPED : 0) | (wide ? WIDE : 0)));
+    sh_put32(&w, seal);
     if (wide) {
         sh_put32(&w, out_count);
         sh_put32(&w, in_count);

@@ -18,7 +18,7 @@ static void round_trip(uint32_t out_count, uint32_t in_count, bool typed, const 
     uint8_t *chunk = malloc(size);
     assert_non_null(chunk);
     struct sh_vertex_room room =
-        sh_vertex_encode(chunk, size, UINT64_MAX - 5, out_count, in_count, typed, record);
+        sh_vertex_encode(chunk, size, 0xfeed, UINT64_MAX - 5, out_count, in_count, typed, record);
     for (uint32_t i = 0; i < out_count; i++) {
         sh_store64(room.out + (size_t)i * 8, (uint64_t)i << 40);
         if (typed)
@@ -29,6 +29,7 @@ static void round_trip(uint32_t out_count, uint32_t in_count, bool typed, const 
     struct sh_vertex vertex;
     assert_int_equal(sh_vertex_decode(sh_bytes_make(chunk, size), &vertex), SHOAL_OK);
     assert_int_equal(vertex.name, UINT64_MAX - 5);
+    assert_int_equal(vertex.seal, 0xfeed);
     assert_int_equal(vertex.out_count, out_count);
     assert_int_equal(vertex.in_count, in_count);
     assert_int_equal(vertex.typed, typed);
@@ -57,9 +58,9 @@ static void round_trips(void **state)
     round_trip(255, 255, false, "");
     round_trip(256, 0, true, "wide");
     round_trip(0, 300, false, "wide too");
-    assert_int_equal(sh_vertex_bytes(0, 0, false, 0), 11);
-    assert_int_equal(sh_vertex_bytes(1, 1, true, 0), 11 + 18);
-    assert_int_equal(sh_vertex_bytes(256, 0, false, 0), 17 + 256 * 8);
+    assert_int_equal(sh_vertex_bytes(0, 0, false, 0), 15);
+    assert_int_equal(sh_vertex_bytes(1, 1, true, 0), 15 + 18);
+    assert_int_equal(sh_vertex_bytes(256, 0, false, 0), 21 + 256 * 8);
 }
 
 static void hostile_bytes(void **state)
@@ -73,10 +74,10 @@ static void hostile_bytes(void **state)
         for (size_t i = 0; i < sizeof chunk; i += 8)
             sh_store64(chunk + i, sh_mix64(seed + round * 8 + i));
         if (round & 1) /* half of them with a plausible start */
-            chunk[0] = (uint8_t)(1 | (chunk[0] & 0x30));
+            chunk[0] = (uint8_t)(2 | (chunk[0] & 0x30));
         if (round & 2) { /* and half with so few edges that they may fit */
-            chunk[1] %= 4;
-            chunk[2] %= 4;
+            chunk[5] %= 4;
+            chunk[6] %= 4;
         }
         size_t size = chunk[47] % 48;
         if (sh_vertex_decode(sh_bytes_make(chunk, size), &vertex))
@@ -89,10 +90,10 @@ static void hostile_bytes(void **state)
     }
     assert_true(sum != 0);
     /* The largest counts there are, in a chunk that is far too small. */
-    uint8_t huge[17] = {1 | 0x20, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    uint8_t huge[21] = {2 | 0x20, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     assert_int_equal(sh_vertex_decode(sh_bytes_make(huge, sizeof huge), &vertex), SHOAL_ECORRUPT);
-    uint8_t reserved[11] = {1 | 0x40};
-    assert_int_equal(sh_vertex_decode(sh_bytes_make(reserved, 11), &vertex), SHOAL_ECORRUPT);
+    uint8_t reserved[15] = {2 | 0x40};
+    assert_int_equal(sh_vertex_decode(sh_bytes_make(reserved, 15), &vertex), SHOAL_ECORRUPT);
 }
 
 int main(void)

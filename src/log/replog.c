@@ -237,9 +237,9 @@ void sh_replog_tables_fit(struct sh_replog *log)
 static enum shoal_err may_add(const struct sh_replog_zone *zone,
                               const struct sh_replog_zone_config *config)
 {
-    if (zone->versions && !zone->is_dropping)
+    if (zone->versions && !sh_replog_is_refusing(zone))
         return SHOAL_EEXIST;
-    bool is_busy = zone->is_dropping || sh_replog_is_loading(zone);
+    bool is_busy = sh_replog_is_refusing(zone) || sh_replog_is_loading(zone);
     if (is_busy || (zone->slots.count && !zone->is_loaded))
         return SHOAL_EBUSY;
     if (zone->is_dropped && config->incarnation <= zone->incarnation_seen)
@@ -319,7 +319,7 @@ enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone)
     SH_ASSERT(is_added(zone));
     if (zone->log->trouble)
         return SHOAL_EIO;
-    if (zone->is_dropping)
+    if (sh_replog_is_refusing(zone))
         return SHOAL_EBUSY;
     if (zone->is_damaged && zone->slots_max >= zone->slots_sound + zone->slots_sound / 2)
         return SHOAL_ECORRUPT;
@@ -578,7 +578,7 @@ static enum shoal_err append(struct sh_replog_zone *zone, const struct sh_replog
         return SHOAL_ETOOBIG;
     if (!is_next_piece(zone, write))
         return SHOAL_EINVAL;
-    if (zone->is_dropping)
+    if (sh_replog_is_refusing(zone))
         return SHOAL_EBUSY;
     if (zone->is_ending || leaves_to_cleaner(log))
         return SHOAL_EAGAIN;
@@ -616,7 +616,7 @@ enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone)
 {
     if (zone->log->trouble)
         return SHOAL_EIO;
-    if (zone->is_dropping)
+    if (sh_replog_is_refusing(zone))
         return SHOAL_EBUSY;
     if (!zone->chain_pieces)
         return SHOAL_OK;
@@ -650,6 +650,7 @@ unsigned sh_replog_step(struct sh_replog *log, uint64_t now_ns, uint32_t seconds
     work += sh_replog_epochs_step(log);
     work += sh_replog_relieve(log);
     work += sh_replog_drops_step(log); /* its mark goes before what else may be packed */
+    work += sh_replog_seals_step(log);
     work += sh_replog_primary_write(log);
     work += sh_replog_slots_write(log);
     work += sh_replog_sync_begin(log);
@@ -666,7 +667,7 @@ uint64_t sh_replog_due_ns(const struct sh_replog *log)
     if (log->trouble)
         return UINT64_MAX;
     uint64_t due = log->ready.count || log->pack_size || log->lap < log->lap_wanted ||
-                           log->ending || log->load || log->clean || log->drops
+                           log->ending || log->load || log->clean || log->drops || log->seals
                        ? log->now_ns
                        : UINT64_MAX;
     uint64_t patience_ns = log->waiting ? 0 : log->config.linger_ns;

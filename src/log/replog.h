@@ -58,7 +58,8 @@ struct sh_replog_config {
     struct sh_disk *disk; /* borrowed; where it is direct, all that is written is aligned */
     const char *name;     /* of the file in it */
     struct sh_random random;
-    uint64_t cluster; /* whose log it is; a file of another one is refused */
+    /* Whose log it is; a file of another one is refused, and one of nobody becomes this one's. Both 0: nobody's yet (sh_replog_name). */
+    uint64_t cluster;
     uint16_t node;
     /* Of a file that is new; one that is there has its own slot_bytes and primary_blocks, and gets more slots where these have more bytes than
      * its own, but for a raw disk that lacks them. It never has fewer. */
@@ -102,6 +103,11 @@ SHOAL_NODISCARD enum shoal_err sh_replog_open(const struct sh_replog_config *con
                                               uint64_t now_ns, uint32_t seconds,
                                               struct sh_replog **log_out);
 
+/* Says whose log it is that was opened as nobody's, before it has any zone; waits for the disk. Of no effect where the log is that one's. ECLUSTER: it is another's;
+ * ENOSPC, EIO. */
+SHOAL_NODISCARD enum shoal_err sh_replog_name(struct sh_replog *log, uint64_t cluster,
+                                              uint16_t node);
+
 /* Writes what is still in memory, and waits until the disk has it, as steps would, which tell of what they have done. It does not wait for what only time
  * brings, as room on a full disk. ENOSPC, EIO: the disk lacks some of it, which a close loses. */
 SHOAL_NODISCARD enum shoal_err sh_replog_flush(struct sh_replog *log);
@@ -126,7 +132,7 @@ uint32_t sh_replog_slots_for(uint32_t slot_bytes, uint64_t bytes_max);
 /* A zone that is to be written to: new, or loaded (sh_replog_zone_load), and then in an epoch of its own. Sequence numbers begin
  * with `first`, which of one that is loaded is what was told; EINVAL else. One that was dropped needs a higher incarnation than it
  * has had (EINVAL, while the log knows that: until four laps of the primary log have begun, or it is closed), and may begin anywhere. bytes_max: what its log may take, rounded up to slots, and four more, which the log
- * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being loaded, read or dropped. EFULL: a quarter of an eon's epochs was used by starts alone. ENOSPC: the log has
+ * then keeps for it. EEXIST: it is being written to. EBUSY: it has to be loaded first, or is being loaded, read, dropped or sealed. EFULL: a quarter of an eon's epochs was used by starts alone. ENOSPC: the log has
  * not so many, or the disk has no room for them beside reserve_bytes. EIO: the disk does not say. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_add(struct sh_replog *log,
                                                   const struct sh_replog_zone_config *config,
@@ -139,7 +145,7 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_fits(struct sh_replog *log, uint64
  * is current (ENOSPC of sh_replog_append), as one is with a chunk that has outgrown bytes_max. The log keeps them for the zone
  * until it is dropped, or the log is closed. ENOSPC: the log has no slot left that another zone may not need, or the disk has
  * no room. ECORRUPT: the zone is damaged, so that it is not cleaned, and has half as many slots more than when that was found: it would take all
- * that there is. EBUSY: it is being dropped. EIO. */
+ * that there is. EBUSY: it is being dropped or sealed. EIO. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_grow(struct sh_replog_zone *zone);
 
 /* NULL: the log has nothing of it, and it was not added. */
@@ -151,7 +157,7 @@ struct sh_replog_zone *sh_replog_zone_below(struct sh_replog *log, uint64_t id);
 /* The log knows this of a zone without reading its slots. */
 struct sh_replog_known {
     uint32_t incarnation; /* the highest that it has had */
-    bool is_added;        /* it is written to, or being dropped since */
+    bool is_added;        /* it is written to, or being dropped or sealed since */
     bool has_slots;
 };
 struct sh_replog_known sh_replog_zone_known(const struct sh_replog_zone *zone);
@@ -166,44 +172,89 @@ SHOAL_NODISCARD enum shoal_err sh_replog_zone_load(struct sh_replog_zone *zone,
                                                                   uint64_t end, enum shoal_err err),
                                                    void *arg);
 
+struct sh_replog_write;
+
 /* A zone holds such items: a chunk, or a piece of one; or, of creator 0 and local ID SH_REPLOG_COMPLETION_ID, a completion record. */
 struct sh_replog_item {
     uint64_t local_id;
     uint16_t creator;
-    uint16_t piece, pieces;  /* of a chunk in pieces, in any order; else 0, 1 */
-    uint32_t offset, total;  /* bytes: where the payload belongs in the chunk, which has so many */
-    struct sh_bytes payload; /* borrowed. at NULL: as many zeros */
+    uint16_t piece, pieces; /* of a chunk in pieces, in any order; else 0, 1 */
+    uint32_t offset, total; /* bytes: where the payload belongs in the chunk, which has so many */
+    struct sh_bytes
+        payload; /* lent until `flush`, or that step, has returned. at NULL: as many zeros */
 };
 
 struct sh_replog_read {
-    /* As in sh_replog_zone_config; where rest_max is too little, the range is looked for, if none was given, or rest_max is raised, and the
-     * versions are learned again. */
-    uint64_t range_first, range_count, rest_max;
     /* Takes what the zone holds; called within sh_replog_step. EAGAIN: not now; it is offered again in a later step. Another error ends the
      * reading with it. */
     enum shoal_err (*take)(void *arg, struct sh_replog_zone *zone,
                            const struct sh_replog_item *item);
+    /* The zone's tail: all its writes with sequence numbers tail_from <= sequence < end, in the order of these, as they were appended (pieces one after the
+     * other, with one number; removals; also what has been superseded, and completion records that are too old). Where the caller drops chunks, `take` is called before and behind them, else behind them. EAGAIN,
+     * and other errors: as of take. The write is borrowed. No tail is handed out where some of it is not there any more, as the cleaner has copied it from
+     * where it was written and numbers get lost so; where tail_from > end; or where it takes more than tail_bytes_max of memory (payloads,
+     * and some 220 bytes a write or piece). Whether it was, sh_replog_zone_has_tail tells. tail_from 0: none
+     * is wanted, and `tail` may be NULL. */
+    uint64_t tail_from;
+    size_t tail_bytes_max;
+    enum shoal_err (*tail)(void *arg, struct sh_replog_zone *zone, uint64_t sequence,
+                           const struct sh_replog_write *write);
+    /* Drops what was taken of a chunk, all of it or a piece: it is outdated, and nothing of it counts. NULL: nothing is handed out that may turn out to
+     * be outdated, for which the slots are read once more. Called, and fails, as `take`: EAGAIN: it is asked again in a later step. */
+    enum shoal_err (*drop)(void *arg, struct sh_replog_zone *zone, uint16_t creator,
+                           uint64_t local_id);
+    /* Uses what was taken since it was called last, as the bytes of that are lent no longer: the last call of a step in which `take` has taken something, but for `done`.
+     * An error, which is not EAGAIN, ends the reading with it. NULL: there is nothing to do. */
+    enum shoal_err (*flush)(void *arg, struct sh_replog_zone *zone);
     /* Behind that nothing is called. end, err: as for a load. ECORRUPT: all that can be read was handed out, perhaps of chunks of which a newer version
      * can't be read. */
     void (*done)(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err);
     void *arg;
 };
 
-/* Loads a zone, as above, and then hands out all chunks that it has by the writes before `end`: each once, but pieces perhaps twice (a crash
- * may leave them so), nothing of chunks that were removed; and the completion records of these writes that are not too old, and some that are over, also perhaps twice. All slots are read twice; thrice, where there are writes that do not count, or
- * rest_max was too little. Memory: two slots, 8 bytes a chunk of the range, 24 a chunk of the rest. Errors as above: EBUSY, too, of a zone
+/* Loads a zone, as above, and hands out all chunks that it has by the writes before `end`: each once, but pieces perhaps twice (a crash
+ * may leave them so), nothing of chunks that were removed; and the completion records of these writes that are not too old, and some that are over, also perhaps twice. Where the
+ * caller drops chunks, one that was dropped may be handed out again; when all is over those count that were taken since.
+ *
+ * All slots are read once if the caller drops chunks, else twice; where there are writes that do not count, or an eon has begun, thrice; those with the tail once more. Memory: two slots, tail_bytes_max while the tail is handed out, and
+ * 10 bytes a chunk of those that lie close, 220 of one that has no neighbours (log/newest.h). Errors as above: EBUSY, too, of a zone
  * that is being dropped. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_read(struct sh_replog_zone *zone,
                                                    const struct sh_replog_read *read);
+/* How far that has come. A zone's slots may be read several times, so it is their share of all that is to be read, as far as that is known: it falls where the
+ * zone turns out to be read once more. */
+struct sh_replog_progress {
+    uint64_t read;  /* of `bytes`; 0: the zone is not being read */
+    uint64_t bytes; /* of the zone's slots */
+};
+/* Looks at all slots of the zone. */
+struct sh_replog_progress sh_replog_zone_progress(const struct sh_replog_zone *zone);
+/* Whether the last reading of the zone has handed out its tail, all of it, be it empty: for `take` and `done`, and later. */
+bool sh_replog_zone_has_tail(const struct sh_replog_zone *zone);
 
 /* Gives all of a zone away, whether it is written to or was only found. Nothing is appended to it from now on (EBUSY), and what no disk
  * has yet goes. Calls `dropped` from within a step once neither a crash nor a start brings anything of it back; the zone must not be
  * used any more then, nor found. After a crash before that all of it is there, or nothing. EIO, told by `dropped`: the log went out of
- * service, and which of both is not known. EBUSY: it is being dropped already, or loaded, or read. EIO: out of service. ENOMEM. With these
+ * service, and which of both is not known. EBUSY: it is being dropped already, or sealed, loaded, or read. EIO: out of service. ENOMEM. With these
  * nothing has changed, and `dropped` is not called. Zones are dropped one after the other. */
 SHOAL_NODISCARD enum shoal_err
 sh_replog_zone_drop(struct sh_replog_zone *zone,
                     void (*dropped)(void *arg, uint64_t id, enum shoal_err err), void *arg);
+
+/* Ends the writing to a zone, whose owner has failed, say. Nothing is appended to it from now on (EBUSY of sh_replog_append, grow, abandon), pieces of a
+ * chunk that is not complete count for nothing, and all that was appended before goes to slots and becomes durable. Calls `sealed` from within a step
+ * once that is so: the zone is then as one that a start has found (is_added false), its memory is given back, and the log keeps for it the slots
+ * that it has. It may be loaded, read and dropped, and added again once it is loaded; also from within `sealed`. end: the number
+ * before which all is there, as a load will say; of a zone to which nothing was ever written a load finds no end, and it begins anywhere. A crash loses
+ * nothing that was durable or handed, as ever, and what a start finds after `sealed` is all of it. While the disk is full it waits for room, as appends
+ * do (is_full of the status). EIO, told by `sealed`, with end 0: the log went out of service. EBUSY: the zone is being sealed already, or
+ * dropped, loaded or read. EINVAL: it is not written to: it was only found, or has been sealed. EIO: out of service. ENOMEM. With these nothing has
+ * changed, and `sealed` is not called. Zones are sealed side by side; of one that is being sealed when the log is closed nobody is told. */
+SHOAL_NODISCARD enum shoal_err sh_replog_zone_seal(struct sh_replog_zone *zone,
+                                                   void (*sealed)(void *arg,
+                                                                  struct sh_replog_zone *zone,
+                                                                  uint64_t end, enum shoal_err err),
+                                                   void *arg);
 
 /* Damage of a zone that its last load has found, and the cleaner since: it had been on the disk, and can't be read. */
 struct sh_replog_damage {
@@ -238,13 +289,13 @@ size_t sh_replog_piece_max(const struct sh_replog *log);
 /* Appends a write, which has the zone's next sequence number. The pieces of a chunk come one after the other, nothing of the zone in
  * between, and have one number, with the last one: until that is there, the chunk is what it was. EAGAIN: there is no room in memory, or
  * none on the disk yet; step, and try again. EFULL: all epochs are used up, and the zone is damaged, so that they can't be counted anew. ENOSPC: the zone has all slots that it may have, and what is in them is
- * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next, or the pieces are not as long as `total` says. EIO: the log is out of service. EBUSY: the zone is being dropped. ENOMEM: an eon ends, and there is no memory for the
+ * current. ETOOBIG: over sh_replog_piece_max, or of zeros over SH_REPLOG_ZEROS_MAX. EINVAL: not the piece that comes next, or the pieces are not as long as `total` says. EIO: the log is out of service. EBUSY: the zone is being dropped or sealed. ENOMEM: an eon ends, and there is no memory for the
  * name of its last life. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_append(struct sh_replog_zone *zone,
                                                 const struct sh_replog_write *write);
 
 /* Gives up a chunk of which some pieces were appended, but not all: it is what it was, as is what came with it, and the next write has its
- * number. Nothing happens where no piece is missing. The next write waits until an epoch has ended: EAGAIN. EBUSY: the zone is being dropped. ENOMEM, EIO. Nothing has changed then. */
+ * number. Nothing happens where no piece is missing. The next write waits until an epoch has ended: EAGAIN. EBUSY: the zone is being dropped or sealed. ENOMEM, EIO. Nothing has changed then. */
 SHOAL_NODISCARD enum shoal_err sh_replog_abandon(struct sh_replog_zone *zone);
 
 /* The sequence number of the next write; those before which all writes are handed, and durable. A write is handed when a write
@@ -276,7 +327,7 @@ enum sh_replog_flush {
     SH_REPLOG_FLUSH_FULL,    /* the next entry did not fit */
     SH_REPLOG_FLUSH_BUFFER,  /* half of the buffer was in use */
     SH_REPLOG_FLUSH_PRIMARY, /* three quarters of the primary log were */
-    SH_REPLOG_FLUSH_OTHER,   /* there is no primary log, a life ended, somebody asked for a dump */
+    SH_REPLOG_FLUSH_OTHER, /* there is no primary log, a life ended, somebody asked for a dump, a zone is sealed */
 };
 #define SH_REPLOG_FLUSHES 5
 

@@ -608,8 +608,11 @@ unsigned sh_replog_clean_step(struct sh_replog *log)
         return begin_next(log);
     if (clean->zone->is_ending) /* its table can't be asked now */
         return 0;
+    /* What is given away while the zone is being sealed is given away to the end: spans say so. */
+    bool is_given_up =
+        clean->zone->is_dropping || (clean->zone->is_sealing && clean->phase < GIVES);
     if (!clean->err)
-        clean->err = clean->zone->is_dropping ? SHOAL_EBUSY : sh_replog_reader_err(&clean->reader);
+        clean->err = is_given_up ? SHOAL_EBUSY : sh_replog_reader_err(&clean->reader);
     /* Nothing of a damaged zone is given away: another replica may have what it lacks. The scrub finds damage of the version log, too. */
     if (!clean->err && clean->zone->is_damaged && clean->phase < GIVES)
         clean->err = SHOAL_ECORRUPT;

@@ -93,7 +93,7 @@ enum shoal_err sh_replog_zone_drop(struct sh_replog_zone *zone,
 {
     struct sh_replog *log = zone->log;
     SH_ASSERT(!zone->is_dropped);
-    if (zone->is_dropping || sh_replog_is_loading(zone))
+    if (sh_replog_is_refusing(zone) || sh_replog_is_loading(zone))
         return SHOAL_EBUSY;
     if (log->trouble)
         return SHOAL_EIO;

@@ -171,6 +171,7 @@ static unsigned settles_step(struct sh_replog *log, struct sh_replog_dump *dump)
         dump->err = SHOAL_ENONAME;
         return 1;
     }
+    dump->is_added &= zone->versions != NULL; /* it may have been sealed since */
     uint64_t end = slots_end(zone);
     bool is_settled = !dump->is_added || end >= dump->wanted;
     if (!is_settled && log->now_ns < dump->settles_until_ns)

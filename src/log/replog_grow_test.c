@@ -62,7 +62,7 @@ static void assert_found(bool is_cut)
     rig_sync(&rig, 1);
     uint64_t end = sh_replog_next(zone());
     start_again(is_cut);
-    rig_take_begin(&rig, 0, 0, RIG_CHUNKS, &taken);
+    rig_take_begin(&rig, 0, 0, true, &taken);
     for (unsigned i = 0; !taken.is_over; i++) {
         assert_true(i < 100000);
         rig_step(&rig, RIG_MS);

@@ -110,6 +110,7 @@ struct sh_replog_zone {
     uint32_t incarnation;
     uint32_t incarnation_seen; /* the highest that the file has of it */
     bool is_dropping;          /* nothing more of it is written, but that it is dropped */
+    bool is_sealing;           /* nothing more is appended (replog_seal.c) */
     /* The log has nothing of it; only incarnation_seen counts, until the primary log's lap fence_lap. is_fenced: it is in the log's list of
      * such zones, perhaps since it was dropped an earlier time (is_fenced_again). */
     bool is_dropped, is_fenced, is_fenced_again;
@@ -153,6 +154,7 @@ struct sh_replog_zone {
         has_eon_ended; /* in this process: the primary log may have something of the eon before, of laps up to eon_lap */
     uint32_t eon_lap;
     bool is_loaded;      /* all that slots have of it is known */
+    bool has_tail;       /* it was handed out by the last reading */
     uint16_t epoch_seen; /* the highest epoch there */
     struct sh_log_slot_list slots;
     uint32_t slots_max;
@@ -280,6 +282,7 @@ struct sh_replog {
     uint32_t lap_since[4]; /* seconds: when this lap of the primary log began, and those before */
     struct sh_replog_load *load;               /* of the zone that is being loaded; NULL: none is */
     struct sh_replog_drop *drops, **drops_end; /* of zones that are dropped, one after the other */
+    struct sh_replog_seal *seals;              /* of zones that are sealed, side by side */
     struct sh_replog_zone *fenced,
         **fenced_end; /* zones that were dropped; with some that have been added again */
     unsigned fenced_count;
@@ -514,6 +517,16 @@ unsigned sh_replog_drops_step(struct sh_replog *log);
 void sh_replog_fences_forget(struct sh_replog *log);
 /* No operation is in flight. */
 void sh_replog_drops_free(struct sh_replog *log);
+
+/* --- Sealing a zone (replog_seal.c) ------------------------------------------------------------ */
+
+/* Whether nothing is appended to the zone any more, though it was added. */
+static inline bool sh_replog_is_refusing(const struct sh_replog_zone *zone)
+{
+    return zone->is_dropping || zone->is_sealing;
+}
+unsigned sh_replog_seals_step(struct sh_replog *log);
+void sh_replog_seals_free(struct sh_replog *log);
 
 /* --- Loading a zone (replog_load.c) ------------------------------------------------------------ */
 

@@ -15,8 +15,52 @@ void sh_replog_load_free(struct sh_replog_load *load)
     free(load->slots);
     free(load->ranges.ranges);
     sh_replog_roll_free(&load->roll);
-    sh_currents_destroy(load->currents);
+    sh_replog_tail_free(load);
+    free(load->records);
+    sh_newest_destroy(load->newest);
     free(load);
+}
+
+/* A slot in the order in which slots are looked at. */
+struct turn {
+    uint32_t slot, since, order;
+    bool is_versions;
+};
+
+static int turn_compare(const void *a, const void *b)
+{
+    const struct turn *one = a, *other = b;
+    if (one->is_versions != other->is_versions)
+        return one->is_versions ? -1 : 1;
+    if (one->order != other->order)
+        return one->order > other->order ? -1 : 1;
+    if (one->since != other->since)
+        return one->since > other->since ? -1 : 1;
+    return one->slot > other->slot ? -1 : one->slot < other->slot;
+}
+
+/* Orders the zone's slots: those of versions first, then those that were begun last: in this process, as it read its primary log, and
+ * before, by the second. So hardly an entry that is outdated is taken for a
+ * current one: the version log lacks the versions of the last epoch, and entries of these are in the last slots. */
+static enum shoal_err slots_order(struct sh_replog_load *load)
+{
+    const struct sh_log_slot *slots = load->zone->log->slots.slots;
+    struct turn *turns = malloc((load->zone->slots.count + 1) * sizeof *turns);
+    if (!turns)
+        return SHOAL_ENOMEM;
+    for (uint32_t i = load->zone->slots.first; i != SH_SLOT_NONE; i = slots[i].next)
+        turns[load->slots_count++] =
+            (struct turn){.slot = i,
+                          .since = slots[i].since,
+                          .order = slots[i].is_found ? 0 : slots[i].order + 1,
+                          .is_versions = slots[i].kind == SH_SLOT_VERSIONS};
+    qsort(turns, load->slots_count, sizeof *turns, turn_compare);
+    for (unsigned i = 0; i < load->slots_count; i++) {
+        load->slots[i] = turns[i].slot;
+        load->slots_versions += turns[i].is_versions;
+    }
+    free(turns);
+    return SHOAL_OK;
 }
 
 enum shoal_err sh_replog_load_make(struct sh_replog_zone *zone, struct sh_replog_load **load_out)
@@ -30,7 +74,7 @@ enum shoal_err sh_replog_load_make(struct sh_replog_zone *zone, struct sh_replog
         return SHOAL_ENOMEM;
     *load = (struct sh_replog_load){.zone = zone, .end = UINT64_MAX};
     load->slots = malloc((zone->slots.count + 1) * sizeof *load->slots);
-    if (!load->slots || sh_replog_reader_begin(&load->reader, log)) {
+    if (!load->slots || slots_order(load) || sh_replog_reader_begin(&load->reader, log)) {
         sh_replog_load_free(load);
         return SHOAL_ENOMEM;
     }
@@ -38,17 +82,17 @@ enum shoal_err sh_replog_load_make(struct sh_replog_zone *zone, struct sh_replog
     return SHOAL_OK;
 }
 
-/* Begins to read the zone's slots, without those of versions once these are known. */
+/* Begins to read the zone's slots; once all versions are known, without those of versions. */
 static void pass_begin(struct sh_replog_load *load, enum sh_replog_load_phase phase)
 {
-    const struct sh_log_slot *slots = load->zone->log->slots.slots;
-    unsigned count = 0;
+    unsigned first = phase == SH_REPLOG_TAKES ? load->slots_versions : 0;
     load->phase = phase;
-    for (uint32_t i = load->zone->slots.first; i != SH_SLOT_NONE; i = slots[i].next) {
-        if (phase != SH_REPLOG_TAKES || slots[i].kind != SH_SLOT_VERSIONS)
-            load->slots[count++] = i;
+    load->passed += load->reader.count;
+    if (phase == SH_REPLOG_TAILS) {
+        sh_replog_tail_begin(load);
+        return;
     }
-    sh_replog_reader_slots(&load->reader, load->slots, count);
+    sh_replog_reader_slots(&load->reader, load->slots + first, load->slots_count - first);
 }
 
 void sh_replog_load_begin(struct sh_replog_load *load)
@@ -89,7 +133,7 @@ static bool slot_begin(struct sh_replog *log, struct sh_replog_load *load, const
         return false;
     load->has_numbers = head.kind == SH_SLOT_ENTRIES; /* what survived has none any more */
     if (load->phase == SH_REPLOG_LOADS)
-        log->slots.slots[load->slots[load->reader.next]].parts = 0;
+        log->slots.slots[load->reader.slots[load->reader.next]].parts = 0;
     bool is_known = load->has_numbers && load->phase != SH_REPLOG_LOADS; /* what counts */
     sh_replog_walk_begin(&load->walk, is_known ? &load->zone->lives : NULL, bytes,
                          log->head.slot_bytes, head.use);
@@ -106,7 +150,13 @@ static void epoch_note(struct sh_replog_load *load, uint16_t epoch)
 {
     struct sh_log_slot *slots = load->zone->log->slots.slots;
     uint16_t *highest = &load->epochs[epoch >> 15];
-    slots[load->slots[load->reader.next]].eons |= sh_replog_eon_bit(epoch);
+    if (load->phase == SH_REPLOG_LOADS && load->eon != sh_replog_eon_of(epoch)) {
+        bool is_known = load->epochs[0] || load->epochs[1];
+        /* It is that of the first epoch; where there are several, the load's end decides. */
+        load->is_other_eon |= is_known || (load->newest && sh_newest_groups(load->newest));
+        load->eon = is_known ? load->eon : sh_replog_eon_of(epoch);
+    }
+    slots[load->reader.slots[load->reader.next]].eons |= sh_replog_eon_bit(epoch);
     if (*highest < epoch)
         *highest = epoch;
 }
@@ -114,7 +164,7 @@ static void epoch_note(struct sh_replog_load *load, uint16_t epoch)
 /* A life is an epoch, though none of its entries may be left: some spans only name it. */
 static void life_note(struct sh_replog_load *load, const struct sh_span *span)
 {
-    struct sh_log_slot *slot = &load->zone->log->slots.slots[load->slots[load->reader.next]];
+    struct sh_log_slot *slot = &load->zone->log->slots.slots[load->reader.slots[load->reader.next]];
     unsigned eons = slot->eons;
     epoch_note(load, span->life);
     if (span->bytes)
@@ -128,7 +178,7 @@ static enum shoal_err span_call(struct sh_replog_load *load)
 {
     const struct sh_replog *log = load->zone->log;
     const struct sh_replog_walk *walk = &load->walk;
-    uint32_t slot = load->slots[load->reader.next];
+    uint32_t slot = load->reader.slots[load->reader.next];
     const struct sh_replog_called called = {.ordinal = walk->span.ordinal,
                                             .offset = sh_log_slot_at(&log->head, slot) +
                                                       SH_SLOT_HEAD_BYTES + walk->scan.begin,
@@ -143,7 +193,7 @@ static enum shoal_err span_call(struct sh_replog_load *load)
 /* The walk over a slot of entries is over: where it could read all of them, what can't be read later is damage. */
 static void whole_note(struct sh_replog_load *load)
 {
-    struct sh_log_slot *slot = &load->zone->log->slots.slots[load->slots[load->reader.next]];
+    struct sh_log_slot *slot = &load->zone->log->slots.slots[load->reader.slots[load->reader.next]];
     size_t end = (load->spans_end + SH_BLOCK_BYTES - 1) / SH_BLOCK_BYTES * SH_BLOCK_BYTES;
     slot->is_whole = load->walk.broken == SIZE_MAX;
     if (slot->is_whole)
@@ -153,17 +203,16 @@ static void whole_note(struct sh_replog_load *load)
 /* Looks at the next entry, or span, and adds to *work what it counts for beyond one; false: the slot has no more. */
 static bool entry_next(struct sh_replog_load *load, unsigned *work)
 {
-    struct sh_replog_entry entry;
+    struct sh_replog_entry *entry = &load->seen[load->seen_count];
     struct sh_replog_walk *walk = &load->walk;
     const struct sh_span *span = &walk->span;
     enum shoal_err err = SHOAL_OK;
-    switch (sh_replog_walk_next(walk, &entry)) {
+    switch (sh_replog_walk_next(walk, entry)) {
     case SH_REPLOG_WALKED_ENTRY:
-        *work += sh_replog_entry_share(&entry);
-        if (!sh_replog_is_completion(&entry))
-            epoch_note(load, entry.version.epoch);
-        if (load->read.take)
-            sh_replog_learn_entry(load, &entry);
+        *work += sh_replog_entry_share(entry);
+        if (!sh_replog_is_completion(entry))
+            epoch_note(load, entry->version.epoch);
+        load->seen_count += load->read.take && !walk->is_void;
         break;
     case SH_REPLOG_WALKED_HEAD:
         err = sh_replog_lives_add(&load->zone->lives, span->life, span->life_first, span->whole);
@@ -176,6 +225,8 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
         break;
     case SH_REPLOG_WALKED_SPAN:
         load->spans_end = walk->scan.at;
+        if (load->tail && load->has_numbers && load->phase == SH_REPLOG_LOADS)
+            sh_replog_tail_note(load, walk->to);
         if (load->phase == SH_REPLOG_LOADS)
             err = span_call(load);
         if (!err && load->has_numbers && load->phase == SH_REPLOG_LOADS)
@@ -184,7 +235,7 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
         break;
     case SH_REPLOG_WALKED_END:
         if (walk->is_damaged && load->phase == SH_REPLOG_LOADS)
-            sh_replog_damage_note(load->zone, load->slots[load->reader.next], walk);
+            sh_replog_damage_note(load->zone, load->reader.slots[load->reader.next], walk);
         load->is_damaged |= walk->is_damaged;
         if (load->phase == SH_REPLOG_LOADS)
             whole_note(load);
@@ -198,15 +249,15 @@ static bool entry_next(struct sh_replog_load *load, unsigned *work)
 /* Looks at the next tuple of a slot of the version log: its entries may have been cleaned away. False: there is no other. */
 static bool tuple_next(struct sh_replog_load *load, unsigned *work)
 {
-    if (load->tuple.first) {
-        *work += sh_replog_learn_tuple(load);
+    if (load->tuples_at || load->tuples_count == SH_REPLOG_SEEN) {
+        *work += sh_replog_learn_tuples(load);
         return true;
     }
     struct sh_version_tuple tuple;
     if (load->is_reading && sh_version_reader_next(&load->tuples, &tuple) == SH_VERSION_TUPLE) {
         epoch_note(load, tuple.version.epoch);
         if (load->read.take)
-            load->tuple = tuple;
+            load->tuples_seen[load->tuples_count++] = tuple;
         return true;
     }
     struct sh_replog_zone *zone = load->zone;
@@ -214,18 +265,32 @@ static bool tuple_next(struct sh_replog_load *load, unsigned *work)
                                              load->flush_least, &load->tuples);
     if (load->is_reading && load->tuples.piece.flush >= zone->flushes)
         zone->flushes = load->tuples.piece.flush + 1;
-    return load->is_reading;
+    if (load->is_reading || !load->tuples_count)
+        return load->is_reading;
+    *work += sh_replog_learn_tuples(load);
+    return true;
 }
 
-/* Looks at what is next of a slot; false: the slot has no more. *is_held: nothing more can be done now. */
-static bool look_at_next(struct sh_replog_load *load, bool is_versions, unsigned *work,
-                         bool *is_held)
+/* Looks at the next entry, or span, of a slot that has been looked at before; false: the slot has no more. */
+static bool taken_next(struct sh_replog_load *load, unsigned *work)
 {
-    if (load->phase != SH_REPLOG_TAKES)
-        return is_versions ? tuple_next(load, work) : entry_next(load, work);
-    enum sh_replog_taken taken = sh_replog_take_next(load, work);
-    *is_held = taken == SH_REPLOG_NOT_NOW;
-    return taken != SH_REPLOG_NO_MORE;
+    struct sh_replog_entry *entry = &load->seen[load->seen_count];
+    enum sh_replog_walked got = sh_replog_walk_next(&load->walk, entry);
+    if (got == SH_REPLOG_WALKED_ENTRY) {
+        *work += sh_replog_entry_share(entry);
+        load->seen_count += !load->walk.is_void;
+    }
+    return got != SH_REPLOG_WALKED_END;
+}
+
+/* Looks at what is next of a slot; false: the slot has no more. */
+static bool look_at_next(struct sh_replog_load *load, bool is_versions, unsigned *work)
+{
+    if (load->phase == SH_REPLOG_TAILS)
+        return sh_replog_tail_next(load, work);
+    if (load->phase == SH_REPLOG_TAKES)
+        return taken_next(load, work);
+    return is_versions ? tuple_next(load, work) : entry_next(load, work);
 }
 
 static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
@@ -238,16 +303,20 @@ static unsigned look(struct sh_replog *log, struct sh_replog_load *load)
         return 1;
     }
     load->is_open = true;
-    bool is_versions = log->slots.slots[load->slots[load->reader.next]].kind == SH_SLOT_VERSIONS;
-    bool is_held = false;
+    bool is_versions =
+        log->slots.slots[load->reader.slots[load->reader.next]].kind == SH_SLOT_VERSIONS;
     for (unsigned i = 0; i < ENTRIES_EACH && !load->err; i++) {
-        if (!look_at_next(load, is_versions, &i, &is_held)) {
-            load->is_open = false;
+        bool is_offered =
+            load->is_refused || load->seen_at > 0 || load->seen_count == SH_REPLOG_SEEN;
+        if (!is_offered && !load->is_slot_over)
+            load->is_slot_over = !look_at_next(load, is_versions, &i);
+        if ((is_offered || load->is_slot_over) && !sh_replog_handle_seen(load))
+            return i;
+        if (load->is_slot_over) {
+            load->is_open = load->is_slot_over = false;
             load->reader.next++;
             break;
         }
-        if (is_held)
-            return i;
     }
     return 1;
 }
@@ -299,7 +368,7 @@ static void settle(struct sh_replog_load *load)
     uint16_t eon = zone->lives.count ? sh_replog_lives_eon(&zone->lives)
                    : load->epochs[0] ? 0
                                      : sh_replog_eon_of(load->epochs[1]);
-    load->is_other_eon = load->epochs[1] && (load->epochs[0] || eon != load->eon);
+    load->is_other_eon |= load->epochs[1] && (load->epochs[0] || eon != load->eon);
     load->eon = eon;
     zone->epoch_seen = load->epochs[eon >> 15] ? load->epochs[eon >> 15] : eon;
 }
@@ -310,23 +379,36 @@ static bool has_void(const struct sh_replog_load *load)
     return sh_replog_ranges_have_behind(&load->ranges, &load->zone->lives, load->end);
 }
 
-/* A pass is over; true: another one begins. */
-static bool pass_next(struct sh_replog_load *load)
+/* A phase is over; true: another one begins. */
+static bool phase_next(struct sh_replog_load *load)
 {
-    bool is_first = load->phase == SH_REPLOG_LOADS;
+    bool is_first = load->phase == SH_REPLOG_LOADS, is_wrong = false;
+    load->between = 0;
     if (is_first)
         settle(load);
-    if (!load->read.take || load->phase == SH_REPLOG_TAKES)
+    if (!load->read.take || load->phase == SH_REPLOG_TAKES || load->phase == SH_REPLOG_GIVES)
         return false;
-    bool is_wrong = is_first && (has_void(load) || load->is_other_eon);
-    if (!load->has_no_room && !is_wrong) {
-        pass_begin(load, SH_REPLOG_TAKES);
+    if (is_first) {
+        is_wrong = has_void(load) || load->is_other_eon;
+        load->is_given = load->read.drop && !is_wrong;
+    }
+    if (is_wrong && load->read.drop) {
+        load->phase = SH_REPLOG_DROPS;
         return true;
     }
-    load->err = sh_replog_learn_anew(load);
-    if (!load->err)
-        pass_begin(load, SH_REPLOG_LEARNS);
-    return !load->err;
+    if (is_wrong || load->phase == SH_REPLOG_DROPS) {
+        load->err = sh_replog_learn_anew(load);
+        if (!load->err)
+            pass_begin(load, SH_REPLOG_LEARNS);
+        return !load->err;
+    }
+    if (load->tail)
+        pass_begin(load, SH_REPLOG_TAILS);
+    else if (load->is_given)
+        load->phase = SH_REPLOG_GIVES;
+    else
+        pass_begin(load, SH_REPLOG_TAKES);
+    return true;
 }
 
 static void finish(struct sh_replog *log, struct sh_replog_load *load)
@@ -345,23 +427,39 @@ static void finish(struct sh_replog *log, struct sh_replog_load *load)
     sh_replog_load_free(load);
 }
 
+/* Goes on with the phase; true: there is no more to do in it. */
+static bool phase_step(struct sh_replog *log, struct sh_replog_load *load, unsigned *work)
+{
+    bool is_between = load->phase == SH_REPLOG_GIVES || load->phase == SH_REPLOG_DROPS;
+    bool is_over = false;
+    if (!load->err && !log->trouble) {
+        *work += sh_replog_reader_step(&load->reader);
+        load->err = sh_replog_reader_err(&load->reader);
+    }
+    if (load->err || log->trouble)
+        return !sh_replog_reader_is_busy(&load->reader);
+    if (is_between) {
+        *work += sh_replog_between(load, ENTRIES_EACH, &is_over);
+        return is_over;
+    }
+    *work += look(log, load);
+    is_over = sh_replog_reader_is_over(&load->reader) || load->err;
+    if (!is_over || sh_replog_reader_is_busy(&load->reader))
+        return false;
+    return load->err || load->phase != SH_REPLOG_TAILS || sh_replog_tail_hand(load, work);
+}
+
 unsigned sh_replog_load_step(struct sh_replog *log)
 {
     struct sh_replog_load *load = log->load;
     if (!load)
         return 0;
     unsigned work = 0;
-    if (!load->err && !log->trouble) {
-        work += sh_replog_reader_step(&load->reader);
-        load->err = sh_replog_reader_err(&load->reader);
-    }
-    if (!load->err && !log->trouble) {
-        work += look(log, load);
-    }
-    bool is_over = load->err || log->trouble || sh_replog_reader_is_over(&load->reader);
-    if (!is_over || sh_replog_reader_is_busy(&load->reader))
+    bool is_over = phase_step(log, load, &work);
+    sh_replog_flush_taken(load);
+    if (!is_over)
         return work;
-    if (load->err || log->trouble || !pass_next(load))
+    if (load->err || log->trouble || !phase_next(load))
         finish(log, load);
     return work + 1;
 }

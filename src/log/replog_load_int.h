@@ -1,24 +1,39 @@
-/* A zone that is being loaded, and perhaps read: what replog_load.c and replog_read.c share.
+/* A zone that is being loaded, and perhaps read: what replog_load.c, replog_read.c and replog_tail.c share.
  *
- *   LOADS ──► (LEARNS) ──► TAKES    each goes over the zone's slots
+ *   LOADS ─────────────────► (TAILS) ──► GIVES  what is current was handed out at the first look
+ *     ├────────────────────► (TAILS) ──► TAKES  it is handed out at a second one
+ *     └──► (DROPS) ──► LEARNS ──┘               the first look knew too little
  *
- * LOADS finds the end without a gap, and learns the versions of what is there, if the zone is to be read. Which entries count is known only
- * behind it: where some do not, or there was too little room, LEARNS learns all versions anew. TAKES hands out what is current. */
+ * LOADS goes over the zone's slots: it finds the end without a gap and, if the zone is to be read, learns the newest version of each chunk. Where
+ * the caller can drop chunks it also hands out what is current as far as is known yet, and GIVES the completion records at the end; else
+ * TAKES goes over the slots again, and hands out what is current. TAILS, where the caller wants the zone's tail, goes over the slots that have some of it, and hands it out. Which entries count is known only behind LOADS: where some do not, or the
+ * versions' names were taken for another eon's, all that was handed out is dropped, and LEARNS learns all versions anew. */
 #ifndef SH_LOG_REPLOG_LOAD_INT_H
 #define SH_LOG_REPLOG_LOAD_INT_H
 
-#include "log/currents.h"
+#include "log/newest.h"
 #include "log/replog_int.h"
 #include "log/replog_roll_int.h"
 #include "log/version_log.h"
 
+#define SH_REPLOG_SEEN SH_NEWEST_AHEAD
+
 struct sh_replog_load {
     struct sh_replog_zone *zone;
-    enum sh_replog_load_phase { SH_REPLOG_LOADS, SH_REPLOG_LEARNS, SH_REPLOG_TAKES } phase;
+    enum sh_replog_load_phase {
+        SH_REPLOG_LOADS,
+        SH_REPLOG_DROPS,
+        SH_REPLOG_LEARNS,
+        SH_REPLOG_TAILS,
+        SH_REPLOG_GIVES,
+        SH_REPLOG_TAKES
+    } phase;
     void (*loaded)(void *arg, struct sh_replog_zone *zone, uint64_t end, enum shoal_err err);
     void *arg;
-    uint32_t *slots;
+    uint32_t *slots; /* those of versions first, then the others, the newest first */
+    unsigned slots_count, slots_versions;
     struct sh_replog_reader reader;
+    uint32_t passed; /* slots that passes have read which are over */
     /* Where we are in the slot that is looked at. */
     bool is_open;
     bool has_numbers;
@@ -29,7 +44,6 @@ struct sh_replog_load {
     uint64_t flush_least;            /* there */
     struct sh_version_reader tuples; /* of a piece, if is_reading */
     bool is_reading;
-    struct sh_version_tuple tuple; /* what is left of one that is learned; first 0: nothing */
     struct sh_replog_ranges ranges;
     struct sh_replog_roll roll;
     uint16_t epochs[2]; /* the highest of each eon; 0: there is none */
@@ -38,13 +52,22 @@ struct sh_replog_load {
     enum shoal_err err;
     /* Of a zone that is read. */
     struct sh_replog_read read; /* take NULL: it is not */
-    struct sh_currents *currents;
+    struct sh_newest *newest;
     bool is_other_eon; /* versions were learned by another eon's name */
-    bool has_no_room;  /* for all versions: they are learned anew, with more */
-    /* The hull of the owner's own chunks that were seen, and how many versions of them; for an array. */
-    uint64_t hull_first, hull_last, hull_seen;
-    struct sh_replog_entry held; /* that was offered, and not taken yet */
-    bool is_held;
+    /* Entries of the slot that were walked over, and count; they are learned from, and handed out, when these are many or the slot is over,
+     * so that the misses of their versions overlap. */
+    struct sh_replog_entry seen[SH_REPLOG_SEEN];
+    unsigned seen_count, seen_at;  /* seen_at: the one that is offered next; 0: none was yet */
+    bool is_slot_over, is_refused; /* is_refused: that one was not taken just now */
+    /* Tuples, of which none is left once they have been learned. */
+    struct sh_version_tuple tuples_seen[SH_REPLOG_SEEN];
+    unsigned tuples_count, tuples_at;
+    struct sh_replog_record *records;   /* completion records, for GIVES */
+    size_t records_count, records_room; /* of them */
+    size_t between;                     /* groups that were dropped, or records given */
+    bool is_given;                      /* behind LOADS: it has handed out what is current */
+    bool has_taken;                     /* the caller has taken something in this step */
+    struct sh_replog_tail *tail;        /* NULL: none is wanted */
 };
 
 /* --- replog_load.c ----------------------------------------------------------------------------- */
@@ -55,20 +78,37 @@ SHOAL_NODISCARD enum shoal_err sh_replog_load_make(struct sh_replog_zone *zone,
 /* The log begins with it. */
 void sh_replog_load_begin(struct sh_replog_load *load);
 
+/* --- replog_tail.c ----------------------------------------------------------------------------- */
+
+/* The tail that the zone's reading is to hand out. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_tail_make(struct sh_replog_load *load);
+void sh_replog_tail_free(struct sh_replog_load *load);
+/* The slot that is looked at has writes up to that place. */
+void sh_replog_tail_note(struct sh_replog_load *load, uint64_t to);
+/* All that is needed is known: the reader begins with the slots that have some of the tail. */
+void sh_replog_tail_begin(struct sh_replog_load *load);
+/* Gathers the next entry of the slot that is looked at, and adds to *work what that counts for beyond one; false: the slot has no more. */
+bool sh_replog_tail_next(struct sh_replog_load *load, unsigned *work);
+/* All is gathered: hands out some of it, if it is all there; true: that is over. */
+bool sh_replog_tail_hand(struct sh_replog_load *load, unsigned *work);
+
 /* --- replog_read.c ----------------------------------------------------------------------------- */
 
-/* The entry that was walked over. */
-void sh_replog_learn_entry(struct sh_replog_load *load, const struct sh_replog_entry *entry);
-/* A part of load->tuple; returns what it counts for in a step. */
-unsigned sh_replog_learn_tuple(struct sh_replog_load *load);
-/* No version is known, and there is more room if there was too little. ENOMEM. */
-SHOAL_NODISCARD enum shoal_err sh_replog_learn_anew(struct sh_replog_load *load);
-/* Hands out the next entry of the slot that is looked at, and adds to *work what that counts for beyond one. */
-enum sh_replog_taken {
-    SH_REPLOG_TAKEN,
-    SH_REPLOG_NOT_NOW, /* it is offered again */
-    SH_REPLOG_NO_MORE  /* the slot is over */
+/* A completion record that is handed out at the end. */
+struct sh_replog_record {
+    uint8_t size, bytes[SH_REPLOG_COMPLETION_MAX];
 };
-enum sh_replog_taken sh_replog_take_next(struct sh_replog_load *load, unsigned *work);
+
+/* Learns a part of the tuples that were seen, and forgets them once all are; returns what it counts for in a step. */
+unsigned sh_replog_learn_tuples(struct sh_replog_load *load);
+/* Learns from the entries that were seen, and hands out what is current of them, unless these are done at another look; forgets them then. False: one is
+ * not taken now, and offered again. */
+bool sh_replog_handle_seen(struct sh_replog_load *load);
+/* No version is known. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_replog_learn_anew(struct sh_replog_load *load);
+/* Has what was taken in this step used, as its bytes are lent no longer. */
+void sh_replog_flush_taken(struct sh_replog_load *load);
+/* Drops chunks or gives records, `most` at a time; returns how many. *is_over_out: all of them. */
+unsigned sh_replog_between(struct sh_replog_load *load, unsigned most, bool *is_over_out);
 
 #endif

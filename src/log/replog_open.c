@@ -123,8 +123,32 @@ static bool is_buffer_enough(const struct sh_replog *log)
     return log->config.buffer_bytes >= least && log->config.batch_bytes <= sh_replog_batch_max(log);
 }
 
+/* The head is in one sector: after a crash it is the old one or the new one. */
+static enum shoal_err head_change(struct sh_replog *log, const struct sh_log_file *head)
+{
+    sh_log_file_put(head, log->pack);
+    enum shoal_err err = write_at(log, 0, log->pack, SH_SLOT_HEAD_BYTES);
+    if (!err)
+        err = sync(log, SH_DISK_SYNC);
+    if (!err)
+        log->head = *head;
+    return err;
+}
+
+enum shoal_err sh_replog_name(struct sh_replog *log, uint64_t cluster, uint16_t node)
+{
+    struct sh_log_file head = log->head;
+    if (head.cluster == cluster && head.node == node)
+        return SHOAL_OK;
+    if (head.cluster || head.node)
+        return SHOAL_ECLUSTER;
+    head.cluster = cluster;
+    head.node = node;
+    return head_change(log, &head);
+}
+
 /* A file that has fewer slots than are wanted gets more, behind those that it has: nothing there is taken for a slot in use, as no head there names
- * the file. What its head says is in one sector, so after a crash it has the old number or the new one, and none of the new slots is used
+ * the file. None of the new slots is used
  * before the head is on the disk. A file never gets smaller. */
 static enum shoal_err file_grow(struct sh_replog *log)
 {
@@ -141,13 +165,7 @@ static enum shoal_err file_grow(struct sh_replog *log)
     uint64_t raw;
     if (raw_bytes(log, &raw) || sh_log_file_bytes(&head) > raw)
         return SHOAL_OK;
-    sh_log_file_put(&head, log->pack);
-    enum shoal_err err = write_at(log, 0, log->pack, SH_SLOT_HEAD_BYTES);
-    if (!err)
-        err = sync(log, SH_DISK_SYNC);
-    if (!err)
-        log->head = head;
-    return err;
+    return head_change(log, &head);
 }
 
 static enum shoal_err file_open(struct sh_replog *log)
@@ -163,12 +181,12 @@ static enum shoal_err file_open(struct sh_replog *log)
         err = sh_log_file_get(log->pack, &log->head);
     if (err == SHOAL_ENONAME)
         return file_format(log);
-    if (!err && (log->head.cluster != config->cluster || log->head.node != config->node))
-        err = SHOAL_ECLUSTER;
     if (!err)
         err = raw_bytes(log, &raw);
     if (!err && sh_log_file_bytes(&log->head) > raw)
         err = SHOAL_ENOSPC; /* before anything is written */
+    if (!err)
+        err = sh_replog_name(log, config->cluster, config->node);
     /* A process that was killed may have written what is not on the disk yet: what is read from here on is. */
     if (!err)
         err = sync(log, SH_DISK_SYNC);
@@ -632,6 +650,7 @@ void sh_replog_close(struct sh_replog *log)
     sh_replog_clean_end(log);
     sh_replog_clean_memory_free(log);
     sh_replog_drops_free(log);
+    sh_replog_seals_free(log);
     sh_replog_scrub_free(log->scrub);
     sh_replog_dump_free(log->dump);
     batches_free(log);

@@ -3,12 +3,54 @@
 
 static struct rig_taken taken;
 
-static void read_zone(unsigned zone, uint64_t seed, uint64_t rest_max)
+/* How far the reading was said to be, from one step to the next. */
+static struct {
+    uint64_t bytes, last, most;
+    unsigned falls; /* how often it was less than before */
+} far;
+
+static void far_note(unsigned zone)
 {
-    rig_take_begin(&rig, zone, seed, rest_max, &taken);
+    struct sh_replog_progress now =
+        sh_replog_zone_progress(sh_replog_zone_find(rig.log, rig_zone_id(zone)));
+    assert_int_equal(now.bytes, far.bytes);
+    assert_true(now.read <= now.bytes);
+    far.falls += now.read < far.last;
+    far.last = now.read;
+    far.most = now.read > far.most ? now.read : far.most;
+}
+
+static void read_once(unsigned zone, uint64_t seed, bool drops)
+{
+    const struct sh_replog_zone *of = sh_replog_zone_find(rig.log, rig_zone_id(zone));
+    memset(&far, 0, sizeof far);
+    far.bytes = sh_replog_zone_progress(of).bytes;
+    far_note(zone);
+    assert_int_equal(far.last, 0);
+    rig_take_begin(&rig, zone, seed, drops, &taken);
     for (unsigned i = 0; !taken.is_over; i++) {
         assert_true(i < 100000);
+        far_note(zone);
         rig_step(&rig, RIG_MS);
+    }
+    unsigned falls = far.falls;
+    far_note(zone); /* it is not being read any more */
+    assert_int_equal(far.last, 0);
+    far.falls = falls;
+}
+
+/* The same is handed out by two looks and by one. */
+static void read_zone(unsigned zone, uint64_t seed)
+{
+    static struct rig_taken twice;
+    read_once(zone, seed, false);
+    twice = taken;
+    assert_int_equal(twice.drops, 0);
+    read_once(zone, seed, true);
+    assert_true(taken.end == twice.end && taken.err == twice.err);
+    for (unsigned i = 0; i < RIG_CHUNKS; i++) {
+        const struct rig_taken_chunk *a = &taken.chunks[i], *b = &twice.chunks[i];
+        assert_true(a->is_there == b->is_there && a->stamp == b->stamp && a->bytes == b->bytes);
     }
 }
 
@@ -43,7 +85,7 @@ static void write_at_random(uint64_t *seed, unsigned zones, unsigned writes)
 }
 
 /* Lives of some zones that are cleaned, whose epochs end, and whose processes end, of some with what nobody said was durable. */
-static void read_for_lives(uint64_t seed, size_t versions_max, uint64_t rest_max)
+static void read_for_lives(uint64_t seed, size_t versions_max)
 {
     enum { ZONES = 2 };
     rig.config.versions_max = versions_max;
@@ -51,7 +93,7 @@ static void read_for_lives(uint64_t seed, size_t versions_max, uint64_t rest_max
     rig_open(&rig);
     for (unsigned i = 0; i < ZONES; i++)
         zone_add_config(i, rig_zone_config(i, 1, 0, 12 * 65536));
-    uint64_t cleaned = 0;
+    uint64_t cleaned = 0, drops = 0;
     for (unsigned life = 0; life < 4; life++) {
         uint64_t ends[ZONES];
         write_at_random(&seed, ZONES, 6000);
@@ -64,7 +106,8 @@ static void read_for_lives(uint64_t seed, size_t versions_max, uint64_t rest_max
             cut_power(cut_of(rig.config.disk));
         rig_open(&rig);
         for (unsigned i = 0; i < ZONES; i++) {
-            read_zone(i, test_draw(&seed), rest_max);
+            read_zone(i, test_draw(&seed));
+            drops += taken.drops;
             assert_int_equal(taken.err, SHOAL_OK);
             assert_int_equal(taken.end, ends[i]);
             assert_true(taken.agains > 0);
@@ -72,27 +115,44 @@ static void read_for_lives(uint64_t seed, size_t versions_max, uint64_t rest_max
             zone_add_config(i, rig_zone_config(i, 1, taken.end, 12 * 65536));
         }
     }
-    assert_true(cleaned > 20);
+    assert_true(cleaned > 20 && drops > 20);
 }
 
 static void test_model(void **state)
 {
     (void)state;
-    read_for_lives(test_seed(21), 256, RIG_CHUNKS);
+    read_for_lives(test_seed(21), 256);
 }
 
 /* Epochs end all the time. */
 static void test_model_epochs(void **state)
 {
     (void)state;
-    read_for_lives(test_seed(22), 32, RIG_CHUNKS);
+    read_for_lives(test_seed(22), 32);
 }
 
-/* There is too little room for the versions of chunks beside the range, and then enough. */
-static void test_model_rest(void **state)
+/* Chunks that were written again and again, though the version log knows nothing of it: hardly one is handed out and dropped, since the slots
+ * that were begun last are looked at first. */
+static void test_newest_first(void **state)
 {
+    enum { CHUNKS = 50, TIMES = 60, SIZE = 500 };
     (void)state;
-    read_for_lives(test_seed(23), 256, 3);
+    rig.config.versions_max = 4096;
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 64 * 65536));
+    for (unsigned i = 0; i < CHUNKS * TIMES; i++) {
+        append(0, i % CHUNKS, i, SIZE);
+        if (i % CHUNKS)
+            continue;
+        rig_sync(&rig, 1);
+        rig_step(&rig, 1000 * RIG_MS); /* slots tell when they were begun by the second */
+    }
+    rig_sync(&rig, 1);
+    shut();
+    rig_open(&rig);
+    read_zone(0, 0);
+    assert_taken(0);
+    assert_in_range(taken.drops, 1, 3 * 65536 / SIZE);
 }
 
 /* What lies behind a gap is not handed out, and hides nothing: neither a chunk nor the other one of a pair. */
@@ -120,7 +180,7 @@ static void test_gap(void **state)
     shut();
     cut_power(cut);
     rig_open(&rig);
-    read_zone(0, 0, RIG_CHUNKS);
+    read_zone(0, 0);
     assert_int_equal(taken.end, 6);
     for (unsigned i = 0; i < RIG_CHUNKS; i++)
         assert_int_equal(taken.chunks[i].is_there, (i >= 98 && i < 103) || i == RIG_OF_ZONE);
@@ -145,7 +205,7 @@ static void pair_is_torn(bool is_second, bool is_packed)
     shut();
     cut->now[at + SH_SPAN_HEAD_BYTES + (is_second ? 150 : 50)] ^= 1;
     rig_open(&rig);
-    read_zone(0, 0, RIG_CHUNKS);
+    read_zone(0, 0);
     assert_int_equal(taken.end, 2);
     assert_true(taken.chunks[5].stamp == 5 && taken.chunks[RIG_OF_ZONE].stamp == 7);
     /* The number is given again, and the process ends. */
@@ -154,7 +214,7 @@ static void pair_is_torn(bool is_second, bool is_packed)
     rig_sync(&rig, 1);
     shut();
     rig_open(&rig);
-    read_zone(0, 0, RIG_CHUNKS);
+    read_zone(0, 0);
     assert_int_equal(taken.end, 3);
     assert_true(taken.chunks[5].stamp == 5 && taken.chunks[RIG_OF_ZONE].stamp == 7);
     assert_true(taken.chunks[6].stamp == 6);
@@ -215,7 +275,7 @@ static void test_refused(void **state)
     shut();
     rig_open(&rig);
     struct sh_replog_zone *zone = sh_replog_zone_find(rig.log, rig_zone_id(0));
-    read_zone(0, 0, RIG_CHUNKS);
+    read_zone(0, 0);
     done_err = SHOAL_OK;
     assert_int_equal(sh_replog_zone_read(zone, &read), SHOAL_OK);
     assert_int_equal(sh_replog_zone_read(zone, &read), SHOAL_EBUSY);
@@ -227,6 +287,28 @@ static void test_refused(void **state)
     assert_int_equal(sh_replog_zone_read(zone, &read), SHOAL_OK);
     rig_step(&rig, RIG_MS);
     shut();
+}
+
+/* How far a reading is rises with each slot, to all of them, be they read once or twice. */
+static void test_progress(void **state)
+{
+    (void)state;
+    rig_open(&rig);
+    zone_add_config(0, rig_zone_config(0, 1, 0, 12 * 65536));
+    for (unsigned i = 0; i < 600; i++) {
+        append(0, i % RIG_CHUNKS, i, 1000);
+        if (i % 50 == 0)
+            rig_sync(&rig, 1);
+    }
+    rig_sync(&rig, 1);
+    shut();
+    rig_open(&rig);
+    for (unsigned drops = 0; drops < 2; drops++) {
+        read_once(0, 0, drops);
+        assert_true(far.bytes >= 8 * rig.config.slot_bytes);
+        assert_int_equal(far.falls, 0);
+        assert_true(far.most >= far.bytes - rig.config.slot_bytes);
+    }
 }
 
 /* A damaged zone is read, and said to be. */
@@ -244,7 +326,7 @@ static void test_damage(void **state)
     shut();
     cut_of(rig.config.disk)->now[slots_at() + 4096 + 200] ^= 1;
     rig_open(&rig);
-    read_zone(0, 0, RIG_CHUNKS);
+    read_zone(0, 0);
     assert_int_equal(taken.err, SHOAL_ECORRUPT);
     unsigned there = 0;
     for (unsigned i = 0; i < RIG_CHUNKS; i++)
@@ -257,13 +339,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_model, setup, teardown),
         cmocka_unit_test_setup_teardown(test_model_epochs, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_model_rest, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_newest_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_gap, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pair_without_its_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_pair_without_its_second, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slot_without_the_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slot_without_the_second, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_progress, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

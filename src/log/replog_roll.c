@@ -125,10 +125,24 @@ void sh_replog_roll_begin(struct sh_replog_zone *zone)
 {
     uint32_t found = (uint32_t)(zone->ordinal_found >> 32), lap = zone->log->lap;
     SH_ASSERT(!zone->unsettled);
-    zone->era = (found > lap ? found : lap) + 1;
+    /* In one process a zone has one era, however often it is sealed: the spans that the next start puts into slots have ordinals above those of the
+     * lap that goes on. */
+    if (!zone->era || zone->era < found)
+        zone->era = (found > lap ? found : lap) + 1;
     zone->parts = zone->parts_found;
     zone->parts_given = 0;
     zone->note = 0;
+}
+
+void sh_replog_roll_end(struct sh_replog_zone *zone)
+{
+    SH_ASSERT(zone->versions && !zone->unsettled && !zone->oldest && !zone->filling);
+    uint64_t teller = (uint64_t)zone->era << 32 | (zone->ordinal + 1);
+    zone->said_found = (struct sh_replog_said){.teller = teller,
+                                               .settled = teller,
+                                               .counted = within_32(counted_of(zone)),
+                                               .has_slotted = true,
+                                               .slotted = sh_replog_zone_slotted(zone)};
 }
 
 /* Numbers of flushes are not given again, or what a slot of the version log has of a former use would count: also where the version log is

@@ -17,6 +17,9 @@ void sh_replog_flushes_said(struct sh_replog_zone *zone, const struct sh_span *s
 /* The zone, of which a load has found parts_found, is written to from now on. */
 void sh_replog_roll_begin(struct sh_replog_zone *zone);
 
+/* The zone, which is written to, is sealed: all of it is durable in slots. What a span would tell now is what a load goes by. */
+void sh_replog_roll_end(struct sh_replog_zone *zone);
+
 /* The head of a span was read, of the primary log in its order, or of a slot. */
 void sh_replog_said_add(struct sh_replog_said *said, const struct sh_span *span);
 /* Takes the primary log's word, where the slots did not say anything later. */

@@ -94,7 +94,7 @@ static bool is_full(const struct sh_replog_zone *zone)
 static enum sh_replog_urgency urgency_of(struct sh_replog_zone *zone)
 {
     const struct sh_replog *log = zone->log;
-    if (!zone->versions || zone->is_dropping || zone->is_damaged ||
+    if (!zone->versions || sh_replog_is_refusing(zone) || zone->is_damaged ||
         log->now_ns < zone->clean_again_ns)
         return SH_REPLOG_NOT;
     if (sh_replog_eon_is_due(zone))
@@ -156,7 +156,7 @@ void sh_replog_clean_if_full(struct sh_replog_zone *zone)
 void sh_replog_clean_put_off(struct sh_replog_zone *zone, uint64_t pause_ns)
 {
     struct sh_replog *log = zone->log;
-    if (zone->is_dropping || zone->is_damaged)
+    if (sh_replog_is_refusing(zone) || zone->is_damaged)
         return; /* it is not cleaned again */
     zone->clean_again_ns = log->now_ns + pause_ns;
     if (!log->clean_again_ns || zone->clean_again_ns < log->clean_again_ns)

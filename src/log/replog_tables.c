@@ -39,8 +39,9 @@ void sh_replog_tables_limit(struct sh_replog *log, uint64_t slots)
 /* The epoch can end though no write asks for that. */
 static bool can_end(const struct sh_replog_zone *zone)
 {
-    return zone->versions && !zone->versions_batch && !zone->is_ending && !zone->is_dropping &&
-           !zone->chain_pieces && !zone->is_abandoning && !sh_replog_eon_is_over(zone);
+    return zone->versions && !zone->versions_batch && !zone->is_ending &&
+           !sh_replog_is_refusing(zone) && !zone->chain_pieces && !zone->is_abandoning &&
+           !sh_replog_eon_is_over(zone);
 }
 
 /* Of the zones whose epoch can end, that with the largest table; NULL: none has one of the pool. */

@@ -293,6 +293,51 @@ static void test_foreign(void **state)
     assert_int_equal(status.slots, 400);
 }
 
+static void assert_opens_as(uint64_t cluster, uint16_t node, enum shoal_err err)
+{
+    struct sh_replog_config config = rig.config;
+    struct sh_replog *log = NULL;
+    config.cluster = cluster;
+    config.node = node;
+    assert_int_equal(sh_replog_open(&config, 0, 0, &log), err);
+    sh_replog_close(log);
+}
+
+/* A log may be made before there is a node whose log it is. */
+static void test_of_nobody(void **state)
+{
+    (void)state;
+    const uint64_t cluster = rig.config.cluster;
+    const uint16_t node = rig.config.node;
+    assert_true(cluster && node);
+    assert_opens_as(0, 0, SHOAL_OK);
+    assert_opens_as(0, 0, SHOAL_OK);
+    rig.config.cluster = rig.config.node = 0;
+    rig_open(&rig);
+    assert_int_equal(sh_replog_name(rig.log, cluster, node), SHOAL_OK);
+    assert_int_equal(sh_replog_name(rig.log, cluster, node), SHOAL_OK);
+    assert_int_equal(sh_replog_name(rig.log, cluster, node + 1), SHOAL_ECLUSTER);
+    assert_int_equal(sh_replog_name(rig.log, cluster + 1, node), SHOAL_ECLUSTER);
+    sh_replog_close(rig.log);
+    rig.log = NULL;
+    assert_opens_as(cluster, node + 1, SHOAL_ECLUSTER);
+    assert_opens_as(0, 0, SHOAL_ECLUSTER);
+    assert_opens_as(cluster, node, SHOAL_OK);
+}
+
+/* A process that ended after it was told its name, and before its log was, gives that to it when it is started again. */
+static void test_of_nobody_is_named(void **state)
+{
+    (void)state;
+    const uint64_t cluster = rig.config.cluster;
+    const uint16_t node = rig.config.node;
+    assert_opens_as(0, 0, SHOAL_OK);
+    assert_opens_as(cluster, node, SHOAL_OK);
+    assert_opens_as(cluster, node + 1, SHOAL_ECLUSTER);
+    assert_opens_as(0, 0, SHOAL_ECLUSTER);
+    rig_open(&rig);
+}
+
 /* The log promises no more slots than it has; a zone whose chunks are all current has no more than it may have. Then there is an
  * error, what was acknowledged stays, and another zone goes on. */
 static void test_full(void **state)
@@ -590,6 +635,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_opened_again, setup, teardown),
         cmocka_unit_test_setup_teardown(test_loaded, setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_of_nobody, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_of_nobody_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(test_full, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cleaned, setup, teardown),

@@ -281,12 +281,16 @@ struct rig_taken {
     uint64_t end, seed;
     enum shoal_err err;
     unsigned agains, twice; /* pieces that came twice */
-    uint64_t last;          /* chunk, that was not taken */
+    unsigned drops;
+    uint64_t last; /* chunk, that was not taken, or not dropped */
     struct rig_taken_chunk {
         bool is_there; /* all of it */
         uint32_t total, bytes, stamp;
         uint64_t pieces; /* a bit for each */
     } chunks[RIG_CHUNKS];
+    /* The first of what was taken since the last flush, whose bytes are lent until the next one. */
+    struct sh_replog_item lent[16];
+    unsigned lent_count;
 };
 
 RIG void rig_item_check(const struct sh_replog_item *item, struct rig_taken_chunk *chunk)
@@ -308,6 +312,16 @@ RIG void rig_item_check(const struct sh_replog_item *item, struct rig_taken_chun
     assert_memory_equal(item->payload.at, expected, item->payload.size);
 }
 
+/* Whether it is refused now. */
+RIG bool rig_is_again(struct rig_taken *taken, uint64_t local_id)
+{
+    assert_true(!taken->is_again || taken->last == local_id);
+    taken->is_again = taken->seed && test_draw(&taken->seed) % 100 == 0;
+    taken->last = local_id;
+    taken->agains += taken->is_again;
+    return taken->is_again;
+}
+
 RIG enum shoal_err rig_on_item(void *arg, struct sh_replog_zone *zone,
                                const struct sh_replog_item *item)
 {
@@ -315,11 +329,7 @@ RIG enum shoal_err rig_on_item(void *arg, struct sh_replog_zone *zone,
     (void)zone;
     assert_true(item->local_id >= 1 && item->local_id <= RIG_CHUNKS && !taken->is_over);
     assert_int_equal(item->creator, rig_creator((unsigned)item->local_id - 1));
-    assert_true(!taken->is_again || taken->last == item->local_id);
-    taken->is_again = taken->seed && test_draw(&taken->seed) % 100 == 0;
-    taken->last = item->local_id;
-    taken->agains += taken->is_again;
-    if (taken->is_again)
+    if (rig_is_again(taken, item->local_id))
         return SHOAL_EAGAIN;
     struct rig_taken_chunk *chunk = &taken->chunks[item->local_id - 1];
     rig_item_check(item, chunk);
@@ -330,6 +340,39 @@ RIG enum shoal_err rig_on_item(void *arg, struct sh_replog_zone *zone,
         chunk->bytes += (uint32_t)item->payload.size;
     chunk->pieces |= bit;
     chunk->is_there = chunk->bytes == chunk->total;
+    if (taken->lent_count < sizeof taken->lent / sizeof taken->lent[0])
+        taken->lent[taken->lent_count++] = *item;
+    return SHOAL_OK;
+}
+
+RIG enum shoal_err rig_on_flush(void *arg, struct sh_replog_zone *zone)
+{
+    struct rig_taken *taken = arg;
+    (void)zone;
+    assert_true(taken->lent_count && !taken->is_over);
+    for (unsigned i = 0; i < taken->lent_count; i++) {
+        const struct sh_replog_item *item = &taken->lent[i];
+        struct rig_taken_chunk chunk = {.is_there = false};
+        rig_item_check(item, &chunk);
+    }
+    taken->lent_count = 0;
+    return SHOAL_OK;
+}
+
+/* Of a chunk that was taken nothing counts. */
+RIG enum shoal_err rig_on_drop(void *arg, struct sh_replog_zone *zone, uint16_t creator,
+                               uint64_t local_id)
+{
+    struct rig_taken *taken = arg;
+    (void)zone;
+    assert_true(local_id >= 1 && local_id <= RIG_CHUNKS && !taken->is_over);
+    assert_int_equal(creator, rig_creator((unsigned)local_id - 1));
+    struct rig_taken_chunk *chunk = &taken->chunks[local_id - 1];
+    assert_true(chunk->pieces);
+    if (rig_is_again(taken, local_id))
+        return SHOAL_EAGAIN;
+    memset(chunk, 0, sizeof *chunk);
+    taken->drops++;
     return SHOAL_OK;
 }
 
@@ -337,21 +380,20 @@ RIG void rig_on_taken(void *arg, struct sh_replog_zone *zone, uint64_t end, enum
 {
     struct rig_taken *taken = arg;
     (void)zone;
-    assert_true(!taken->is_over && !taken->is_again);
+    assert_true(!taken->is_over && !taken->is_again && !taken->lent_count);
     taken->is_over = true;
     taken->end = end;
     taken->err = err;
 }
 
-/* Begins to read a zone. seed: of the times when it is not taken at once; 0: always. */
-RIG void rig_take_begin(struct rig *rig, unsigned zone, uint64_t seed, uint64_t rest_max,
+/* Begins to read a zone. seed: of the times when it is not taken at once; 0: always. drops: what is handed out may be dropped. */
+RIG void rig_take_begin(struct rig *rig, unsigned zone, uint64_t seed, bool drops,
                         struct rig_taken *taken)
 {
     *taken = (struct rig_taken){.seed = seed};
-    const struct sh_replog_read read = {.range_first = (uint64_t)RIG_OWNER << 48 | 1,
-                                        .range_count = RIG_CHUNKS / 2,
-                                        .rest_max = rest_max,
-                                        .take = rig_on_item,
+    const struct sh_replog_read read = {.take = rig_on_item,
+                                        .drop = drops ? rig_on_drop : NULL,
+                                        .flush = rig_on_flush,
                                         .done = rig_on_taken,
                                         .arg = taken};
     struct sh_replog_zone *of = sh_replog_zone_find(rig->log, rig_zone_id(zone));

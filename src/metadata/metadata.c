@@ -112,6 +112,7 @@ static struct sh_metadata_result carry_out(struct sh_metadata_shard *shard,
     case SH_METADATA_RESOLVE:
     case SH_METADATA_CLAIM:
     case SH_METADATA_GONE:
+    case SH_METADATA_TAKE:
         return sh_metadata_move_apply(shard, update);
     case SH_METADATA_ZONE_NEW:
     case SH_METADATA_ZONE_CHANGE:
@@ -146,10 +147,21 @@ struct sh_metadata_result sh_metadata_apply(struct sh_metadata *metadata, unsign
 bool sh_metadata_is_batch(uint8_t kind)
 {
     return kind == SH_METADATA_MOVE || kind == SH_METADATA_REFUSE || kind == SH_METADATA_RESOLVE ||
-           kind == SH_METADATA_CLAIM;
+           kind == SH_METADATA_CLAIM || kind == SH_METADATA_TAKE;
 }
 
-/* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to (CLAIM: condition), u64 sequence, u16 count, runs.
+static void take_put(struct sh_writer *w, const struct sh_zone *zone)
+{
+    sh_put64(w, zone->id);
+    sh_put32(w, zone->incarnation);
+    sh_put16(w, zone->owner.v);
+    sh_put64(w, zone->life);
+    sh_put16(w, zone->former.v);
+    sh_put64(w, zone->former_life);
+}
+
+/* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to (CLAIM: condition), u64 sequence. TAKE: u64 zone, u32 its incarnation, u16 owner, u64 its life, u16 former owner,
+ * u64 its life. All of these: u16 count, runs.
  * KNOWN: nothing. RESTORED: u64 sequence. GONE: u16 from. Before all of them, and of those in metadata_services.c and
  * metadata_zones.c, u8 kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
@@ -174,14 +186,33 @@ void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update
         return;
     }
     SH_ASSERT(update->count <= SH_METADATA_RUNS_MAX);
-    sh_put16(w, update->from.v);
-    sh_put16(w, update->kind == SH_METADATA_CLAIM ? update->condition : update->to.v);
-    sh_put64(w, update->sequence);
+    if (update->kind == SH_METADATA_TAKE) {
+        take_put(w, &update->zone);
+    } else {
+        sh_put16(w, update->from.v);
+        sh_put16(w, update->kind == SH_METADATA_CLAIM ? update->condition : update->to.v);
+        sh_put64(w, update->sequence);
+    }
     sh_put16(w, (uint16_t)update->count);
     for (size_t i = 0; i < update->count; i++) {
         sh_put64(w, update->runs[i].first.v);
         sh_put64(w, update->runs[i].last.v);
     }
+}
+
+/* Reads of TAKE what is before the runs. */
+static bool take_get(struct sh_reader *r, struct sh_zone *zone)
+{
+    zone->id = sh_get64(r);
+    zone->incarnation = sh_get32(r);
+    zone->owner.v = sh_get16(r);
+    zone->life = sh_get64(r);
+    zone->former.v = sh_get16(r);
+    zone->former_life = sh_get64(r);
+    bool is_other = zone->former.v != zone->owner.v || zone->former_life != zone->life;
+    return sh_reader_ok(r) && sh_zone_is_id(zone->id) && zone->incarnation &&
+           sh_metadata_is_peer(zone->owner) && zone->life && sh_metadata_is_peer(zone->former) &&
+           zone->former_life && is_other;
 }
 
 bool sh_metadata_is_peer(shoal_nid nid)
@@ -200,21 +231,14 @@ static bool is_claim_good(const struct sh_metadata_update *update)
 
 static bool is_batch_good(const struct sh_metadata_update *update)
 {
-    return sh_metadata_is_peer(update->to) && update->from.v != update->to.v && update->sequence &&
-           update->count;
+    return sh_metadata_is_peer(update->to) && update->from.v != update->to.v && update->count &&
+           update->sequence;
 }
 
-static bool batch_get(struct sh_reader *r, struct sh_metadata_update *update)
+static bool runs_get(struct sh_reader *r, struct sh_metadata_update *update)
 {
-    bool is_claim = update->kind == SH_METADATA_CLAIM;
-    update->from.v = sh_get16(r);
-    uint16_t other = sh_get16(r);
-    update->to.v = is_claim ? 0 : other;
-    update->condition = is_claim && other <= SH_CLAIM_FROZEN ? (uint8_t)other : 0;
-    update->sequence = sh_get64(r);
     update->count = sh_get16(r);
-    if (!sh_reader_ok(r) || !sh_metadata_is_peer(update->from) ||
-        update->count > SH_METADATA_RUNS_MAX)
+    if (!sh_reader_ok(r) || update->count > SH_METADATA_RUNS_MAX)
         return false;
     for (size_t i = 0; i < update->count; i++) {
         struct sh_metadata_run *run = &update->runs[i];
@@ -227,7 +251,19 @@ static bool batch_get(struct sh_reader *r, struct sh_metadata_update *update)
              (run->first.v <= run[-1].last.v || shoal_cid_creator(run[-1].first).v != creator.v)))
             return false;
     }
-    return is_claim ? is_claim_good(update) : is_batch_good(update);
+    return sh_reader_ok(r);
+}
+
+static bool batch_get(struct sh_reader *r, struct sh_metadata_update *update)
+{
+    bool is_claim = update->kind == SH_METADATA_CLAIM;
+    update->from.v = sh_get16(r);
+    uint16_t other = sh_get16(r);
+    update->to.v = is_claim ? 0 : other;
+    update->condition = is_claim && other <= SH_CLAIM_FROZEN ? (uint8_t)other : 0;
+    update->sequence = sh_get64(r);
+    return sh_metadata_is_peer(update->from) && runs_get(r, update) &&
+           (is_claim ? is_claim_good(update) : is_batch_good(update));
 }
 
 enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
@@ -244,6 +280,9 @@ enum shoal_err sh_metadata_update_get_any(struct sh_bytes bytes,
     case SH_METADATA_RESOLVE:
     case SH_METADATA_CLAIM:
         is_good = batch_get(&r, update_out);
+        break;
+    case SH_METADATA_TAKE:
+        is_good = take_get(&r, &update_out->zone) && runs_get(&r, update_out) && update_out->count;
         break;
     case SH_METADATA_KNOWN:
         break;

@@ -35,7 +35,7 @@
  * shard is not *known*: that a chunk was moved nowhere can't be told, and no batch is decided about.
  *
  * Memory: sources, ranges, names, zones and scratch are items of one ordered map (map_int.h). A name takes
- * 16 bytes beside its own, a range 18, a source 18; pages of the map are 69 % full after insertions
+ * 16 bytes beside its own, a range 18, one that a recovery has made 38, a source 18; pages of the map are 69 % full after insertions
  * in no order, so a name of 16 bytes takes 46 bytes then, and 32 after a restore. At most
  * SH_METADATA_NAMES_MAX names, which is 2^24 in all, and SH_METADATA_RANGES_MAX ranges that
  * migrations make. The dedup table takes 12 KiB; barriers and scratch take what their limits say:
@@ -52,13 +52,15 @@
 #include "shoal/types.h"
 
 #define SH_METADATA_RANGES_MAX (1u << 16) /* of a shard, that migrations make */
-/* That claims make: what nodes remember of chunks that went on may cut finer what they have. */
+/* That claims and takes make: what nodes remember of chunks that went on may cut finer what they have. And a
+ * recovery is not refused where migrations have used up theirs. */
 #define SH_METADATA_CLAIMS_MAX (1u << 20)
 #define SH_METADATA_AHEAD_MAX 2048       /* updates of a shard, reserved and not applied */
 #define SH_METADATA_NAMES_MAX (1u << 18) /* of a shard: ten million fit when evenly spread */
 #define SH_METADATA_ZONES_MAX (1u << 20) /* of a shard */
 #define SH_METADATA_RUNS_MAX 256         /* of a batch */
 #define SH_METADATA_GONE_MAX 1024        /* ranges that one GONE changes */
+#define SH_METADATA_TAKE_MAX 512         /* parts into which ranges cut the runs of a TAKE */
 #define SH_METADATA_CALLERS_MAX 256      /* completion records of a shard */
 #define SH_NAME_BYTES_MAX 255
 #define SH_SCRATCH_VALUE_MAX 1024
@@ -70,7 +72,7 @@
 #define SH_BARRIER_ROUND_BYTES_MAX (64u << 10) /* of all members; each of them gets it all */
 #define SH_BARRIER_BYTES_MAX (16u << 20)       /* members and their data, of a shard */
 /* Of one update. */
-#define SH_METADATA_BYTES_MAX (15 + 16 * SH_METADATA_RUNS_MAX)
+#define SH_METADATA_BYTES_MAX (35 + 16 * SH_METADATA_RUNS_MAX)
 
 struct sh_metadata;
 
@@ -103,6 +105,9 @@ enum sh_metadata_kind {
     SH_METADATA_ZONE_NEW,
     SH_METADATA_ZONE_CHANGE,
     SH_METADATA_ZONE_REMOVE,
+    /* The owner of a zone recovers it for the former one, which has failed (docs/recovery.md): of the runs what is the zone's by its note
+     * (sh_metadata_note_is_of) becomes the owner's. Chunks that other nodes have stay theirs. */
+    SH_METADATA_TAKE,
 };
 
 /* Why an update of a zone may be carried out. */
@@ -130,6 +135,39 @@ struct sh_metadata_run {
     shoal_cid first, last;
 };
 
+/* The first of some runs, which are ascending and do not overlap, that ends at the chunk or behind it; count: none does. */
+static inline size_t sh_metadata_runs_find(const struct sh_metadata_run *runs, size_t count,
+                                           uint64_t chunk)
+{
+    size_t low = 0;
+    while (count) {
+        size_t half = count / 2;
+        bool is_before = runs[low + half].last.v < chunk;
+        low += is_before ? half + 1 : 0;
+        count = is_before ? count - half - 1 : half;
+    }
+    return low;
+}
+
+/* Whose a shard notes a chunk to be. Restorers may bring back zones of two lives of a node at one time, and a restorer that fails may have taken only some of a zone: so the
+ * shard notes a chunk that a restorer took with that one's life, and with the zone. */
+struct sh_metadata_note {
+    shoal_nid owner; /* no peer: nobody */
+    /* By TAKE: the life of the owner that took it, the zone for which, and in which incarnation of that. All 0: the owner has created it, or it has moved
+     * there. */
+    uint64_t life, zone;
+    uint32_t incarnation;
+};
+
+/* Whether a chunk that the replicas of a zone have is the zone's, which is being recovered: the former owner had it in its life, or a restorer took it for the zone.
+ * A TAKE comes too late if its restorer asked for it before the zone became another restorer's. */
+bool sh_metadata_note_is_of(const struct sh_metadata_note *note, const struct sh_zone *record);
+
+struct sh_metadata_range {
+    shoal_cid first, last; /* both included, of one creator */
+    struct sh_metadata_note note;
+};
+
 struct sh_metadata_update {
     uint8_t kind, condition;
     /* MOVE, REFUSE, RESOLVE; CLAIM: from, who says it; GONE: from; ZONE: from, who asks. */
@@ -138,7 +176,7 @@ struct sh_metadata_update {
      * `from`. */
     uint64_t sequence;
     /* NEW: the record. CHANGE: as it is to be, but with the version that it has now, and of no incarnation.
-     * REMOVE: its ID and version. */
+     * REMOVE: its ID and version. TAKE: its ID, incarnation, owner and former owner, with their lives. */
     struct sh_zone zone;
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */
@@ -162,13 +200,17 @@ struct sh_metadata_update {
 /* What came of an update. All: ENOMEM, only where sh_metadata_reserve was not called.
  * MOVE, REFUSE: ECANCELED, it was aborted; ENOTOWNER, the source does not own all of it; ELIMIT, too
  * many ranges; ENONODE, REFUSE (the last three abort it). RESOLVE: ELIMIT, too many ranges. CLAIM:
- * ELIMIT, too many ranges: the shard must not be called known; ECANCELED, the shard is known.
+ * ELIMIT, too many ranges: the shard must not be called known; ECANCELED, the shard is known. TAKE: OK also
+ * if nothing was left to be taken; ELIMIT, too many ranges; ETOOBIG, the ranges cut the runs
+ * into more than SH_METADATA_TAKE_MAX parts, so that smaller runs have to be taken one after the other.
  * NAME, UNNAME: as the condition says; ELIMIT, too many names.
  * SCRATCH: ENONAME; ELIMIT, the shard's bound. BARRIER: metadata_barriers.h.
  * ZONE_NEW: OK also if the zone is there and is this life's: its record stays as it is; EEXIST, it is another's;
  * ECANCELED, the number is not above the creator's last one, so the zone is not made, now or later, but by a NEW
  * that registers it again; ELIMIT, too many zones. ZONE_CHANGE, ZONE_REMOVE: OK also if it was done before; ENONAME; EDIFFERS, the version is another; ENOTOWNER,
- * the asker does not own it. CHANGE: EINVAL, a concluded zone's bounds change; ELIMIT, no number is left.
+ * the asker does not own it. CHANGE: EINVAL, a concluded zone's bounds change, or the former
+ * owner is not as it has to be: who takes the zone from its owner keeps the former one, or names that owner if there
+ * is none, and the owner alone takes it out; ELIMIT, no number is left.
  * All that have a caller: ECANCELED, it is older than the caller's last one. Of a caller that is
  * not known, and forgotten may be what came after `since`: ETIMEOUT, a repetition, which may have
  * been done; EAGAIN, else: who never sent it before may send it again with the count of now. None
@@ -221,15 +263,15 @@ bool sh_metadata_is_known(const struct sh_metadata *metadata, unsigned shard);
 
 /* How much of a shard refers to a peer: names of chunks that it created, and ranges of chunks that
  * are not with their creator, of which it is the one or the other. lost: those of the ranges that GONE
- * changes. zones: of which it is the creator or the owner, or has a backup. */
+ * changes. zones: of which it is the creator, the owner or the former owner, or has a backup. */
 struct sh_metadata_refs {
     uint32_t names, ranges, lost, zones;
 };
 struct sh_metadata_refs sh_metadata_refs(const struct sh_metadata *metadata, unsigned shard,
                                          shoal_nid nid);
 
-/* The range that holds a chunk ID, and its owner: the creator, unless it was moved; no peer: nobody. */
-struct sh_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid);
+/* The range that holds a chunk ID, and its note: the creator's, unless it was moved. */
+struct sh_metadata_range sh_metadata_find(const struct sh_metadata *metadata, shoal_cid cid);
 /* ENONAME. */
 SHOAL_NODISCARD enum shoal_err sh_metadata_lookup(const struct sh_metadata *metadata,
                                                   struct sh_bytes name, shoal_cid *cid_out);
@@ -259,7 +301,8 @@ bool sh_metadata_scratch_next(const struct sh_metadata *metadata, unsigned shard
 #define SH_METADATA_WALK_MAX 256
 struct sh_metadata_sizes {
     size_t ranges, moved, sources, names, bytes;
-    size_t zones, zones_short, zones_lost; /* short: sh_zone_is_short */
+    size_t zones, zones_short, zones_recovering,
+        zones_lost; /* short: sh_zone_is_short; recovering: with a former owner */
 };
 struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata, unsigned shard);
 

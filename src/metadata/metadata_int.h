@@ -4,8 +4,9 @@
  * with their kind; barriers and completion records have tables of their own:
  *
  *   SOURCE    node, big-endian (2 bytes)       u64 last, the last batch that was decided about
- *   RANGE     first chunk ID, big-endian (8)   u16 owner, up to the next range of that creator. Of a
- *                                              creator with moved chunks all IDs are in ranges
+ *   RANGE     first chunk ID, big-endian (8)   u16 owner; by TAKE also u64 life, u64 zone, u32 incarnation;
+ *                                              up to the next range of that creator. Of a creator with moved chunks all
+ *                                              IDs are in ranges
  *   NAME      the name                         u64 chunk ID
  *   ZONE      zone ID, big-endian (8)          u32 era, the record without its ID (zone.h)
  *   LAST      node, big-endian (2)             u64 number of the last zone that it has created
@@ -23,6 +24,9 @@
 #include "ring/arcs.h"
 
 #define SH_METADATA_LOST UINT16_MAX
+
+#define SH_NOTE_BYTES 2
+#define SH_NOTE_TAKEN_BYTES 22
 
 enum sh_metadata_item {
     SH_ITEM_SOURCE = 1,
@@ -56,7 +60,7 @@ struct sh_metadata_shard {
     struct sh_map items;
     size_t counts[SH_ITEM_KINDS]; /* of items */
     size_t scratch_bytes;         /* keys and values */
-    size_t zones_short, zones_lost;
+    size_t zones_short, zones_recovering, zones_lost;
     size_t barrier_count, barrier_bytes;
     size_t completion_count;
     uint64_t updates;              /* by callers */
@@ -139,6 +143,15 @@ bool sh_metadata_zone_read(struct sh_bytes key, struct sh_bytes value, struct sh
 /* An item was put in (is_more) or taken out. */
 void sh_metadata_zone_count(struct sh_metadata_shard *shard, struct sh_bytes value, bool is_more);
 
+/* Whether a range's value is a good one. */
+bool sh_metadata_is_note(struct sh_bytes value);
+struct sh_metadata_note sh_metadata_note_read(struct sh_bytes value);
+static inline bool sh_metadata_note_is_same(const struct sh_metadata_note *a,
+                                            const struct sh_metadata_note *b)
+{
+    return a->owner.v == b->owner.v && a->life == b->life && a->zone == b->zone &&
+           a->incarnation == b->incarnation;
+}
 /* Forgets where chunks are, and what was decided about batches. */
 void sh_metadata_moves_clear(struct sh_metadata_shard *shard);
 

@@ -26,6 +26,7 @@ struct sh_metadata_sizes sh_metadata_measure(const struct sh_metadata *metadata,
                                       .names = shard->counts[SH_ITEM_NAME],
                                       .zones = shard->counts[SH_ITEM_ZONE],
                                       .zones_short = shard->zones_short,
+                                      .zones_recovering = shard->zones_recovering,
                                       .zones_lost = shard->zones_lost,
                                       .bytes = sizeof *shard + shard->items.pages * SH_CELL_BYTES +
                                                shard->barrier_bytes};

@@ -1,6 +1,6 @@
 /* How much of a shard refers to each node: names of chunks that the node created, ranges of chunks
  * that have moved from their creator to another node, or were lost there, and zones that the node created,
- * owns or has a backup of. A node to which nothing refers
+ * owns, owned before it failed, or has a backup of. A node to which nothing refers
  * may be forgotten with its ID.
  *
  * Four numbers for each peer's ID, in one block up to the highest ID that has occurred, since IDs are
@@ -15,7 +15,7 @@
 #include "metadata/metadata_int.h"
 
 #define ROOM_STEP 256                       /* IDs */
-#define NODES_MAX (2 + SH_ZONE_BACKUPS_MAX) /* that an item refers to */
+#define NODES_MAX (3 + SH_ZONE_BACKUPS_MAX) /* that an item refers to */
 
 enum shoal_err sh_metadata_refs_grow(struct sh_metadata_shard *shard, size_t room)
 {
@@ -46,12 +46,14 @@ static size_t nodes_of_zone(const struct sh_zone *zone, shoal_nid nids[NODES_MAX
 {
     size_t count = 0;
     nids[count++] = sh_zone_creator(zone->id);
+    if (zone->former.v && zone->former.v != nids[0].v)
+        nids[count++] = zone->former;
     for (unsigned i = 0; i < zone->count + 1u; i++) {
         shoal_nid nid = i ? zone->backups[i - 1].nid : zone->owner;
         size_t at = 0;
         while (at < count && nids[at].v != nid.v)
             at++;
-        if (at == count)
+        if (at == count && nid.v)
             nids[count++] = nid;
     }
     SH_ASSERT(count <= NODES_MAX);
@@ -76,8 +78,11 @@ enum shoal_err sh_metadata_refs_fill(struct sh_metadata_shard *shard,
         return fill_zone(shard, &update->zone);
     if (!sh_metadata_is_batch(update->kind) || !update->count)
         return SHOAL_OK;
+    shoal_nid owner = update->kind == SH_METADATA_CLAIM  ? update->from
+                      : update->kind == SH_METADATA_TAKE ? update->zone.owner
+                                                         : update->to;
     enum shoal_err err = fill(shard, shoal_cid_creator(update->runs[0].first));
-    return err ? err : fill(shard, update->kind == SH_METADATA_CLAIM ? update->from : update->to);
+    return err ? err : fill(shard, owner);
 }
 
 /* The nodes that an item refers to: of a range its creator, and its owner if it has one. */
@@ -97,7 +102,7 @@ static size_t nodes_of(enum sh_metadata_item kind, struct sh_bytes key, struct s
     if (kind != SH_ITEM_RANGE)
         return 0;
     nids[0] = shoal_cid_creator((shoal_cid){__builtin_bswap64(sh_load64(key.at))});
-    nids[1].v = sh_load16(value.at);
+    nids[1] = sh_metadata_note_read(value).owner;
     if (nids[1].v == nids[0].v)
         return 0;
     return sh_nid_is_peer(nids[1]) ? 2 : 1;

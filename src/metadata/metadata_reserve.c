@@ -12,20 +12,22 @@
 #define SPARES_KEPT 64 /* beside those that are reserved */
 #define TRIMMED_MAX 32 /* with one update */
 #define ITEM_BYTES 8   /* of an item, beside key and value: 1 kind, 5 head, 2 offset */
-#define RANGE_BYTES (ITEM_BYTES + 10)
+#define RANGE_BYTES (ITEM_BYTES + 8 + SH_NOTE_TAKEN_BYTES)
 #define SOURCE_BYTES (ITEM_BYTES + 10)
 #define ZONE_BYTES (2 * ITEM_BYTES + 8 + SH_ZONE_VALUE_MAX + 10) /* and the creator's last */
 #define BARRIER_CELLS 5 /* chunks of a round, and a member or a barrier */
 
 /* A run sets two boundaries and takes two out at most: it lies in one range. The creator's first
  * boundary and the source come once. CLAIMs and RESTORED take out any number; each range that GONE changes
- * is a run. */
+ * is a run, and each part that TAKE changes, of which only those at the ends of its runs make more ranges. */
 static struct sh_metadata_need need_of(const struct sh_metadata_update *update)
 {
     struct sh_metadata_need need = {.updates = 1};
     if (sh_metadata_is_batch(update->kind)) {
-        need.changes = update->kind == SH_METADATA_CLAIM ? SIZE_MAX : 2 + 4 * update->count;
-        need.bytes = SOURCE_BYTES + RANGE_BYTES * (1 + 2 * update->count);
+        bool is_take = update->kind == SH_METADATA_TAKE;
+        size_t parts = is_take ? SH_METADATA_TAKE_MAX : update->count;
+        need.changes = update->kind == SH_METADATA_CLAIM ? SIZE_MAX : 2 + 4 * parts;
+        need.bytes = SOURCE_BYTES + RANGE_BYTES * (1 + 2 * parts);
     } else if (update->kind >= SH_METADATA_NAME && update->kind <= SH_METADATA_SCRATCH_REMOVE) {
         need.changes = 1;
         need.bytes = ITEM_BYTES + update->name.size + 8 + update->value.size;

@@ -162,9 +162,9 @@ static void act_name(struct sh_metadata *metadata, struct model *model)
 static void check(const struct sh_metadata *metadata, const struct model *model)
 {
     for (unsigned i = 0; i < CHUNKS; i++) {
-        struct sh_range range = sh_metadata_find(metadata, cid_of(i));
+        struct sh_metadata_range range = sh_metadata_find(metadata, cid_of(i));
         assert_true(range.first.v <= cid_of(i).v && range.last.v >= cid_of(i).v);
-        assert_int_equal(range.value, model->owners[i]);
+        assert_int_equal(range.note.owner.v, model->owners[i]);
     }
     unsigned there = 0, listed = 0;
     for (unsigned i = 0; i < NAMES; i++) {
@@ -281,17 +281,17 @@ static void test_claims(void **state)
                              : i < 15 || i > 24 ? 0
                              : i < 20 || i > 22 ? CREATOR + 1
                                                 : CREATOR + 2;
-            assert_int_equal(sh_metadata_find(metadata, cid_of(i)).value, owner);
+            assert_int_equal(sh_metadata_find(metadata, cid_of(i)).note.owner.v, owner);
         }
         assert_int_equal(known(metadata), SHOAL_OK);
         struct sh_metadata *copy = copied(metadata);
         assert_true(sh_metadata_is_known(copy, 0));
         assert_true(sh_metadata_incarnation(copy, 0) == 7);
-        assert_int_equal(sh_metadata_find(copy, cid_of(15)).value, CREATOR + 1);
+        assert_int_equal(sh_metadata_find(copy, cid_of(15)).note.owner.v, CREATOR + 1);
         /* What comes late changes nothing. */
         assert_int_equal(apply(copy, 0, &claims[0]).err, SHOAL_ECANCELED);
         sh_metadata_begin(copy, 0, 8, false);
-        assert_int_equal(sh_metadata_find(copy, cid_of(15)).value, CREATOR);
+        assert_int_equal(sh_metadata_find(copy, cid_of(15)).note.owner.v, CREATOR);
         assert_false(sh_metadata_is_known(copy, 0));
         sh_metadata_destroy(copy);
         sh_metadata_destroy(metadata);
@@ -335,7 +335,7 @@ static void test_batches_over_a_loss(void **state)
     /* The source had heard, and has let go; the target has not. */
     batch.runs[0] = (struct sh_metadata_run){cid_of(30), cid_of(34)};
     assert_true(apply(metadata, 0, &batch).is_committed);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(32)).value, CREATOR + 2);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(32)).note.owner.v, CREATOR + 2);
     batch.runs[0] =
         (struct sh_metadata_run){cid_of(33), cid_of(36)}; /* not all of it is nobody's */
     batch.to.v = CREATOR + 3;
@@ -367,7 +367,7 @@ static void test_refusal(void **state)
     assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
     update.kind = SH_METADATA_REFUSE; /* it has been committed */
     assert_int_equal(apply(metadata, 0, &update).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).value, CREATOR + 1);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(10)).note.owner.v, CREATOR + 1);
     sh_metadata_destroy(metadata);
 }
 
@@ -447,7 +447,7 @@ static void test_claims_of_many(void **state)
     uint64_t last = 2 * (SH_METADATA_RANGES_MAX - 1);
     for (uint64_t local = last - 20; local <= last + 1; local++) {
         shoal_cid cid = shoal_cid_make((shoal_nid){CREATOR}, local);
-        assert_int_equal(sh_metadata_find(copy, cid).value, CREATOR + (local % 2 == 0));
+        assert_int_equal(sh_metadata_find(copy, cid).note.owner.v, CREATOR + (local % 2 == 0));
     }
     sh_metadata_destroy(metadata);
     /* All that there is room for, and one more. */
@@ -484,14 +484,14 @@ static void test_restored(void **state)
                                          .count = 1,
                                          .runs = {{cid_of(10), cid_of(19)}}};
     assert_int_equal(apply(metadata, shard, &update).err, SHOAL_OK);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(12)).value, CREATOR + 1);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(12)).note.owner.v, CREATOR + 1);
     update = (struct sh_metadata_update){.kind = SH_METADATA_RESTORED, .sequence = 9};
     assert_int_equal(apply(metadata, shard, &update).err, SHOAL_OK);
     struct sh_metadata *copy = copied(metadata);
     assert_true(sh_metadata_incarnation(copy, shard) == 9);
     assert_false(sh_metadata_is_known(copy, shard));
     assert_int_equal(sh_metadata_measure(copy, shard).sources, 0);
-    assert_int_equal(sh_metadata_find(copy, cid_of(12)).value, CREATOR);
+    assert_int_equal(sh_metadata_find(copy, cid_of(12)).note.owner.v, CREATOR);
     assert_int_equal(sh_metadata_lookup(copy, name, &cid), SHOAL_OK);
     assert_true(cid.v == 5);
     sh_metadata_destroy(copy);
@@ -559,7 +559,7 @@ static void test_gone(void **state)
     refers(metadata, 1, 0, 0);
     refers(metadata, 2, 1, 1);
     for (unsigned i = 0; i < 50; i++) {
-        uint64_t owner = sh_metadata_find(metadata, cid_of(i)).value;
+        uint64_t owner = sh_metadata_find(metadata, cid_of(i)).note.owner.v;
         bool is_lost = (i >= 10 && i < 20) || (i >= 30 && i < 40);
         assert_true(is_lost ? owner > SH_PEER_NID_MAX
                             : owner == (i / 10 == 2 ? CREATOR + 2 : CREATOR));
@@ -572,13 +572,13 @@ static void test_gone(void **state)
     refers(copy, 0, 1, 1);
     assert_int_equal(gone(metadata, 0), SHOAL_OK);
     refers(metadata, 0, 1, 0);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(12)).value, CREATOR);
-    assert_int_equal(sh_metadata_find(metadata, cid_of(25)).value, CREATOR + 2);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(12)).note.owner.v, CREATOR);
+    assert_int_equal(sh_metadata_find(metadata, cid_of(25)).note.owner.v, CREATOR + 2);
     assert_int_equal(gone(metadata, 2), SHOAL_OK);
     assert_int_equal(gone(metadata, 0), SHOAL_OK);
     refers(metadata, 0, 0, 0);
-    struct sh_range all = sh_metadata_find(metadata, cid_of(12));
-    assert_int_equal(all.value, CREATOR);
+    struct sh_metadata_range all = sh_metadata_find(metadata, cid_of(12));
+    assert_int_equal(all.note.owner.v, CREATOR);
     assert_int_equal(shoal_cid_local(all.last), SHOAL_LOCAL_ID_MAX);
     sh_metadata_destroy(copy);
     sh_metadata_destroy(metadata);
@@ -632,8 +632,9 @@ static void test_a_billion_chunks_move(void **state)
     }
     assert_int_equal(sh_metadata_measure(metadata, 0).ranges, 64 + 1); /* and what it has itself */
     for (uint64_t at = 0; at < all; at += all / 1000)
-        assert_int_equal(sh_metadata_find(metadata, shoal_cid_make((shoal_nid){CREATOR}, at)).value,
-                         CREATOR + 1 + at / turn % 16);
+        assert_int_equal(
+            sh_metadata_find(metadata, shoal_cid_make((shoal_nid){CREATOR}, at)).note.owner.v,
+            CREATOR + 1 + at / turn % 16);
     sh_metadata_destroy(metadata);
 }
 

@@ -45,7 +45,8 @@ static bool are_bounds_same(const struct sh_zone *a, const struct sh_zone *b)
 bool sh_zone_is_same(const struct sh_zone *a, const struct sh_zone *b)
 {
     return a->id == b->id && a->owner.v == b->owner.v && a->life == b->life &&
-           !((a->flags ^ b->flags) & ~SH_ZONE_OLD) && a->wanted == b->wanted &&
+           a->former.v == b->former.v && a->former_life == b->former_life &&
+           !((a->flags ^ b->flags) & ~(SH_ZONE_OLD | SH_ZONE_OLDER)) && a->wanted == b->wanted &&
            are_backups_same(a, b) && are_bounds_same(a, b);
 }
 
@@ -54,6 +55,9 @@ bool sh_zone_is_same(const struct sh_zone *a, const struct sh_zone *b)
 static void body_put(struct sh_writer *w, const struct sh_zone *zone)
 {
     SH_ASSERT(zone->count <= SH_ZONE_BACKUPS_MAX);
+    SH_ASSERT(!(zone->flags & SH_ZONE_FORMER) == !zone->former.v);
+    SH_ASSERT(!zone->former.v == !zone->former_life);
+    SH_ASSERT(!(zone->flags & SH_ZONE_OLDER) == !zone->older);
     sh_put16(w, zone->owner.v);
     sh_put64(w, zone->life);
     sh_put32(w, zone->incarnation);
@@ -65,10 +69,16 @@ static void body_put(struct sh_writer *w, const struct sh_zone *zone)
         sh_put16(w, zone->backups[i].nid.v);
         sh_put64(w, zone->backups[i].disk);
     }
-    if (!(zone->flags & SH_ZONE_CONCLUDED))
-        return;
-    sh_put64(w, zone->first.v);
-    sh_put64(w, zone->last.v);
+    if (zone->flags & SH_ZONE_CONCLUDED) {
+        sh_put64(w, zone->first.v);
+        sh_put64(w, zone->last.v);
+    }
+    if (zone->flags & SH_ZONE_FORMER) {
+        sh_put16(w, zone->former.v);
+        sh_put64(w, zone->former_life);
+    }
+    if (zone->flags & SH_ZONE_OLDER)
+        sh_put32(w, zone->older);
 }
 
 void sh_zone_put(struct sh_writer *w, const struct sh_zone *zone)
@@ -115,12 +125,20 @@ static bool body_get(struct sh_reader *r, uint8_t flags, struct sh_zone *zone)
     zone->flags = sh_get8(r);
     zone->wanted = sh_get8(r);
     zone->count = sh_get8(r);
-    bool is_good = sh_reader_ok(r) && sh_metadata_is_peer(sh_zone_creator(zone->id)) &&
-                   sh_zone_number(zone->id) && sh_metadata_is_peer(zone->owner) && zone->life &&
-                   zone->incarnation && zone->version && !(zone->flags & ~flags) &&
+    bool is_good = sh_reader_ok(r) && sh_zone_is_id(zone->id) && sh_metadata_is_peer(zone->owner) &&
+                   zone->life && zone->incarnation && zone->version && !(zone->flags & ~flags) &&
                    zone->wanted <= SH_ZONE_BACKUPS_MAX && backups_get(r, zone);
     if (is_good && zone->flags & SH_ZONE_CONCLUDED)
         is_good = bounds_get(r, zone);
+    if (is_good && zone->flags & SH_ZONE_FORMER) {
+        zone->former.v = sh_get16(r);
+        zone->former_life = sh_get64(r);
+        is_good = sh_metadata_is_peer(zone->former) && zone->former_life;
+    }
+    if (is_good && zone->flags & SH_ZONE_OLDER) {
+        zone->older = sh_get32(r);
+        is_good = zone->older;
+    }
     return is_good && sh_reader_ok(r);
 }
 
@@ -163,13 +181,12 @@ bool sh_metadata_zone_update_get(struct sh_reader *r, struct sh_metadata_update 
         update->from.v > SH_PEER_NID_MAX || !update->sequence)
         return false;
     if (update->kind != SH_METADATA_ZONE_REMOVE)
-        return !sh_zone_get(r, SH_ZONE_CONCLUDED | SH_ZONE_LOST, zone) &&
+        return !sh_zone_get(r, SH_ZONE_RECORDED, zone) &&
                (update->kind == SH_METADATA_ZONE_CHANGE ||
                 (zone->owner.v == update->from.v && zone->life == update->sequence));
     zone->id = sh_get64(r);
     zone->version = sh_get32(r);
-    return sh_reader_ok(r) && sh_metadata_is_peer(sh_zone_creator(zone->id)) &&
-           sh_zone_number(zone->id) && zone->version;
+    return sh_reader_ok(r) && sh_zone_is_id(zone->id) && zone->version;
 }
 
 /* --- Items ----------------------------------------------------------------------------------- */
@@ -204,7 +221,7 @@ bool sh_metadata_zone_read(struct sh_bytes key, struct sh_bytes value, struct sh
         return false;
     struct sh_zone zone = {.id = __builtin_bswap64(sh_load64(key.at))};
     (void)sh_get32(&r);
-    if (!body_get(&r, SH_ZONE_CONCLUDED | SH_ZONE_LOST, &zone) || !sh_reader_done(&r))
+    if (!body_get(&r, SH_ZONE_RECORDED, &zone) || !sh_reader_done(&r))
         return false;
     *zone_out = zone;
     return true;
@@ -253,13 +270,19 @@ static uint64_t last_of(const struct sh_metadata_shard *shard, shoal_nid creator
     return is_there ? sh_load64(value.at) : 0;
 }
 
+static void count_add(size_t *count, bool counts, bool is_more)
+{
+    SH_ASSERT(is_more || !counts || *count);
+    if (counts)
+        *count = is_more ? *count + 1 : *count - 1;
+}
+
 void sh_metadata_zone_count(struct sh_metadata_shard *shard, struct sh_bytes value, bool is_more)
 {
-    bool is_short = value.at[COUNT_AT] < value.at[WANTED_AT];
-    bool is_lost = value.at[FLAGS_AT] & SH_ZONE_LOST;
-    SH_ASSERT(is_more || (shard->zones_short >= is_short && shard->zones_lost >= is_lost));
-    shard->zones_short = is_more ? shard->zones_short + is_short : shard->zones_short - is_short;
-    shard->zones_lost = is_more ? shard->zones_lost + is_lost : shard->zones_lost - is_lost;
+    uint8_t flags = value.at[FLAGS_AT];
+    count_add(&shard->zones_short, value.at[COUNT_AT] < value.at[WANTED_AT], is_more);
+    count_add(&shard->zones_lost, flags & SH_ZONE_LOST, is_more);
+    count_add(&shard->zones_recovering, flags & SH_ZONE_FORMER && !(flags & SH_ZONE_LOST), is_more);
 }
 
 bool sh_metadata_zone(const struct sh_metadata *metadata, uint64_t id, struct sh_zone *zone_out)
@@ -351,18 +374,39 @@ static enum shoal_err zone_new(struct sh_metadata_shard *shard,
     return SHOAL_OK;
 }
 
+/* Whether a change leaves the former owner as it must: the owner alone says that the zone is recovered, and whoever
+ * takes the zone from its owner says whose it was. The chunks of it are noted as the first owner's that failed
+ * until then, so a restorer that fails leaves that one's ID to the next restorer. A new life of the owner may go on with
+ * the zone without a recovery; an owner may give the zone away in either way. */
+static bool is_former_good(const struct sh_zone *old, const struct sh_zone *asked, bool is_owner)
+{
+    bool is_other_life = old->owner.v != asked->owner.v || old->life != asked->life;
+    if (asked->former.v == old->former.v && asked->former_life == old->former_life)
+        return old->former.v || is_owner || old->owner.v == asked->owner.v;
+    if (!asked->former.v)
+        return is_owner;
+    return is_other_life && !old->former.v && asked->former.v == old->owner.v &&
+           asked->former_life == old->life;
+}
+
+/* is_owner: the owner asks for it. */
 static enum shoal_err zone_change(struct sh_metadata_shard *shard, const struct sh_zone *old,
-                                  const struct sh_zone *asked)
+                                  const struct sh_zone *asked, bool is_owner)
 {
     bool was_concluded = old->flags & SH_ZONE_CONCLUDED;
     if (was_concluded && (!(asked->flags & SH_ZONE_CONCLUDED) || !are_bounds_same(old, asked)))
         return SHOAL_EINVAL;
+    if (!is_former_good(old, asked, is_owner))
+        return SHOAL_EINVAL;
     uint32_t step = step_of(old);
     bool is_other = old->owner.v != asked->owner.v || old->life != asked->life ||
-                    !are_backups_same(old, asked) || old->flags & SH_ZONE_OLD;
+                    !are_backups_same(old, asked) || old->flags & SH_ZONE_OLD ||
+                    (is_owner && asked->incarnation > old->incarnation);
     if (old->version > UINT32_MAX - step || (is_other && old->incarnation > UINT32_MAX - step))
         return SHOAL_ELIMIT;
     struct sh_zone zone = *asked;
+    if (zone.older < old->older)
+        sh_zone_older_set(&zone, old->older); /* an owner does not go by it, and leaves it out */
     zone.version = old->version + step;
     zone.incarnation = old->incarnation + (is_other ? step : 0);
     zone_put(shard, &zone);
@@ -384,7 +428,7 @@ struct sh_metadata_result sh_metadata_zone_apply(struct sh_metadata_shard *shard
     if (!is_owner && update->condition != SH_ZONE_BY_OTHER)
         return result_of(SHOAL_ENOTOWNER);
     if (update->kind == SH_METADATA_ZONE_CHANGE)
-        return result_of(zone_change(shard, &old, &update->zone));
+        return result_of(zone_change(shard, &old, &update->zone, is_owner));
     sh_metadata_item_remove(shard, SH_ITEM_ZONE, key_of(update->zone.id, &key));
     return result_of(SHOAL_OK);
 }

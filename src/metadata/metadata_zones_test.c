@@ -137,10 +137,22 @@ static struct sh_zone drawn(const struct sh_zone *from)
     struct sh_zone zone = *from;
     struct sh_zone other = zone_make(0, 1, (unsigned)below(NODES), (unsigned)below(5));
     shoal_nid creator = sh_zone_creator(from->id);
-    switch (below(6)) {
+    switch (below(8)) {
     case 0:
         zone.owner = other.owner;
         zone.life = other.life;
+        break;
+    case 6:
+        if (!zone.former.v && below(4))
+            sh_zone_former_set(&zone, zone.owner, below(8) ? zone.life : zone.life + 1);
+        zone.owner = other.owner;
+        zone.life = other.life;
+        break;
+    case 7:
+        if (below(2))
+            sh_zone_former_set(&zone, SHOAL_NID_NONE, 0);
+        else
+            sh_zone_former_set(&zone, other.owner, other.life);
         break;
     case 1:
         zone.count = other.count;
@@ -161,6 +173,8 @@ static struct sh_zone drawn(const struct sh_zone *from)
     default:
         zone.wanted = (uint8_t)below(5);
     }
+    if (!below(8))
+        sh_zone_older_set(&zone, (uint32_t)below(4));
     return zone;
 }
 
@@ -169,6 +183,20 @@ static bool are_bounds_kept(const struct sh_zone *old, const struct sh_zone *zon
     return !(old->flags & SH_ZONE_CONCLUDED) ||
            (zone->flags & SH_ZONE_CONCLUDED && zone->first.v == old->first.v &&
             zone->last.v == old->last.v);
+}
+
+/* Whether the former owner stays, is the owner that the zone is taken from, or is taken out by the owner. */
+static bool is_former_sound(const struct sh_zone *old, const struct sh_zone *zone, bool is_owner)
+{
+    bool is_taken = old->owner.v != zone->owner.v;
+    bool is_new_life = !is_taken && old->life != zone->life;
+    bool stays = zone->former.v == old->former.v && zone->former_life == old->former_life;
+    if (old->former.v)
+        return stays || (is_owner && !zone->former.v);
+    if (is_taken || is_new_life)
+        return (zone->former.v == old->owner.v && zone->former_life == old->life) ||
+               (stays && (is_owner || is_new_life));
+    return stays;
 }
 
 static bool has_other_holders(const struct sh_zone *old, const struct sh_zone *zone)
@@ -189,7 +217,9 @@ static void act_change(struct sh_metadata *metadata, struct model *model, unsign
     bool is_there = model->is_there[creator][number], *is_old = &model->is_old[creator][number];
     struct sh_zone from = is_there ? *there : zone_make(creator, number, 0, 1);
     struct sh_zone asked = drawn(&from);
+    bool is_higher = !below(4);
     asked.version += !below(6);
+    asked.incarnation += is_higher;
     struct sh_metadata_update update = update_of(SH_METADATA_ZONE_CHANGE, &asked);
     if (below(4)) { /* as the owner that the record names, or as any life */
         update.from = from.owner;
@@ -204,16 +234,17 @@ static void act_change(struct sh_metadata *metadata, struct model *model, unsign
         expected = SHOAL_EDIFFERS;
     else if (!is_owner && update.condition == SH_ZONE_BY_OWNER)
         expected = SHOAL_ENOTOWNER;
-    else if (!are_bounds_kept(&from, &asked))
+    else if (!are_bounds_kept(&from, &asked) || !is_former_sound(&from, &asked, is_owner))
         expected = SHOAL_EINVAL;
     assert_int_equal(apply(metadata, &update), expected);
     if (expected)
         return;
     uint32_t step = *is_old ? SH_ZONE_JUMP : 1;
     *there = asked;
+    sh_zone_older_set(there, asked.older > from.older ? asked.older : from.older);
     there->version = from.version + step;
-    there->incarnation =
-        from.incarnation + (has_other_holders(&from, &asked) || *is_old ? step : 0);
+    bool rises = has_other_holders(&from, &asked) || *is_old || (is_higher && is_owner);
+    there->incarnation = from.incarnation + (rises ? step : 0);
     *is_old = false;
     /* Once more: it was done. */
     assert_int_equal(sh_metadata_zone_look(metadata, &update), SHOAL_OK);
@@ -263,6 +294,7 @@ static void check_zone(const struct sh_metadata *metadata, const struct model *m
     const struct sh_zone *expected = &model->zones[creator][number];
     ++*there;
     assert_true(sh_zone_is_same(&zone, expected));
+    assert_int_equal(zone.older, expected->older);
     assert_int_equal(zone.version, expected->version);
     assert_int_equal(zone.incarnation, expected->incarnation);
     assert_int_equal((zone.flags & SH_ZONE_OLD) != 0, model->is_old[creator][number]);
@@ -275,9 +307,10 @@ static void check(const struct sh_metadata *metadata, const struct model *model)
         assert_true(sh_metadata_zone_last(metadata, creator_of(i)) == model->lasts[i]);
         for (unsigned k = 1; k < NUMBERS; k++) {
             check_zone(metadata, model, i, k, &there);
-            refs_expected += model->is_there[i][k] &&
-                             (model->zones[i][k].owner.v == NODE ||
-                              sh_zone_has_backup(&model->zones[i][k], (shoal_nid){NODE}, 0));
+            refs_expected +=
+                model->is_there[i][k] &&
+                (model->zones[i][k].owner.v == NODE || model->zones[i][k].former.v == NODE ||
+                 sh_zone_has_backup(&model->zones[i][k], (shoal_nid){NODE}, 0));
         }
     }
     for (unsigned shard = 0; shard < SH_SHARDS; shard++) {
@@ -335,6 +368,7 @@ static void test_a_former_owner_changes_nothing(void **state)
     struct sh_zone taken = zone;
     taken.owner.v = NODE + 3;
     taken.life = 9;
+    sh_zone_former_set(&taken, zone.owner, zone.life);
     update = update_of(SH_METADATA_ZONE_CHANGE, &taken);
     assert_int_equal(apply(metadata, &update), SHOAL_ENOTOWNER); /* nobody has seen to it */
     update.condition = SH_ZONE_BY_OTHER;
@@ -354,6 +388,58 @@ static void test_a_former_owner_changes_nothing(void **state)
     assert_true(sh_metadata_zone(metadata, zone.id, &there));
     assert_int_equal(there.owner.v, NODE + 3);
     assert_int_equal(there.incarnation, 2);
+    sh_metadata_destroy(metadata);
+}
+
+/* The record says whose zone it was until the owner has recovered it, whoever takes it from whom meanwhile. */
+static void test_a_former_owner_stays_until_recovered(void **state)
+{
+    (void)state;
+    struct sh_metadata *metadata = fresh();
+    struct sh_zone zone = zone_make(0, 1, 0, 2), there;
+    const shoal_nid first = zone.owner, second = {NODE + 3}, third = {NODE + 4};
+    struct sh_metadata_update update = update_of(SH_METADATA_ZONE_NEW, &zone);
+    unsigned shard = sh_metadata_shard(&update);
+    assert_int_equal(apply(metadata, &update), SHOAL_OK);
+    update.kind = SH_METADATA_ZONE_CHANGE;
+    update.condition = SH_ZONE_BY_OTHER;
+    update.from.v = 5; /* a superpeer */
+    update.zone.owner = second;
+    assert_int_equal(apply(metadata, &update), SHOAL_EINVAL);
+    sh_zone_former_set(&update.zone, third, zone.life);
+    assert_int_equal(apply(metadata, &update), SHOAL_EINVAL);
+    sh_zone_former_set(&update.zone, first, zone.life + 1);
+    assert_int_equal(apply(metadata, &update), SHOAL_EINVAL); /* another life of it */
+    sh_zone_former_set(&update.zone, first, zone.life);
+    assert_int_equal(apply(metadata, &update), SHOAL_OK);
+    assert_int_equal(sh_metadata_refs(metadata, shard, first).zones, 1);
+    update.zone.version = 2;
+    update.zone.owner = third;
+    sh_zone_former_set(&update.zone, second, zone.life);
+    assert_int_equal(apply(metadata, &update), SHOAL_EINVAL);
+    sh_zone_former_set(&update.zone, first, zone.life + 1);
+    assert_int_equal(apply(metadata, &update), SHOAL_EINVAL);
+    sh_zone_former_set(&update.zone, first, zone.life);
+    assert_int_equal(apply(metadata, &update), SHOAL_OK);
+    assert_int_equal(sh_metadata_refs(metadata, shard, second).zones, 0);
+    update.zone.version = 3;
+    sh_zone_former_set(&update.zone, SHOAL_NID_NONE, 0);
+    assert_int_equal(apply(metadata, &update), SHOAL_EINVAL); /* the superpeer cannot know */
+    metadata = copied(metadata);
+    assert_true(sh_metadata_zone(metadata, zone.id, &there));
+    assert_true(there.former.v == first.v && there.former_life == zone.life &&
+                there.flags == SH_ZONE_FORMER);
+    update.from = third;
+    update.sequence = zone.life;
+    update.condition = SH_ZONE_BY_OWNER;
+    assert_int_equal(apply(metadata, &update), SHOAL_OK);
+    assert_int_equal(sh_metadata_refs(metadata, shard, first).zones, 0);
+    assert_int_equal(sh_metadata_refs(metadata, shard, second).zones, 0);
+    assert_true(sh_metadata_zone(metadata, zone.id, &there));
+    assert_true(there.owner.v == third.v && !there.former.v && there.incarnation == 3);
+    update.zone.version = 4;
+    sh_zone_former_set(&update.zone, first, zone.life);
+    assert_int_equal(apply(metadata, &update), SHOAL_EINVAL); /* and not again */
     sh_metadata_destroy(metadata);
 }
 
@@ -459,7 +545,7 @@ static enum shoal_err read_back(const struct sh_zone *zone, uint8_t flags)
     struct sh_reader r = sh_reader_make(sh_bytes_make(bytes, (size_t)(w.at - bytes)));
     enum shoal_err err = sh_zone_get(&r, flags, &got);
     if (!err)
-        assert_true(sh_reader_done(&r) && sh_zone_is_same(&got, zone));
+        assert_true(sh_reader_done(&r) && sh_zone_is_same(&got, zone) && got.older == zone->older);
     return err;
 }
 
@@ -467,6 +553,7 @@ static void test_what_is_no_record(void **state)
 {
     (void)state;
     const uint8_t both = SH_ZONE_CONCLUDED | SH_ZONE_LOST;
+    uint8_t bytes[SH_ZONE_BYTES_MAX];
     struct sh_zone zone = zone_make(0, 3, 0, 4);
     assert_int_equal(read_back(&zone, both), SHOAL_OK);
     zone.flags = both;
@@ -489,6 +576,7 @@ static void test_what_is_no_record(void **state)
     BAD(zone.version = 0);
     BAD(zone.flags |= SH_ZONE_OLD);
     BAD(zone.flags |= 128);
+    BAD(sh_zone_former_set(&zone, creator_of(1), 7));
     BAD(zone.wanted = SH_ZONE_BACKUPS_MAX + 1);
     BAD(zone.backups[2].disk = zone.backups[0].disk);
     BAD(zone.backups[3].disk = 0);
@@ -497,6 +585,25 @@ static void test_what_is_no_record(void **state)
     BAD(zone.last = shoal_cid_make(creator_of(0), 4));
     BAD(zone.last = shoal_cid_make(creator_of(1), 6));
 #undef BAD
+    /* A record without a former owner has the bytes that it always had. */
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_zone_put(&w, &zone);
+    assert_int_equal(w.at - bytes, SH_ZONE_BYTES_MAX - 14);
+    sh_zone_former_set(&zone, creator_of(1), 7);
+    assert_int_equal(read_back(&zone, SH_ZONE_RECORDED), SHOAL_OK);
+    sh_zone_older_set(&zone, 3);
+    assert_int_equal(read_back(&zone, SH_ZONE_RECORDED), SHOAL_OK);
+    assert_int_equal(read_back(&zone, SH_ZONE_RECORDED & ~SH_ZONE_OLDER), SHOAL_EPROTO);
+    w = sh_writer_make(bytes, sizeof bytes);
+    sh_zone_put(&w, &zone);
+    assert_true(sh_writer_ok(&w) && w.at == w.end);
+    sh_store32(w.end - 4, 0); /* none at all has no flag */
+    struct sh_zone got;
+    struct sh_reader r = sh_reader_make(sh_bytes_make(bytes, sizeof bytes));
+    assert_int_equal(sh_zone_get(&r, SH_ZONE_RECORDED, &got), SHOAL_EPROTO);
+    sh_zone_older_set(&zone, 0);
+    sh_zone_former_set(&zone, (shoal_nid){3}, 7);
+    assert_int_equal(read_back(&zone, SH_ZONE_RECORDED), SHOAL_EPROTO);
 }
 
 /* A snapshot's zones without their creators' last numbers, or with lower ones, is none. */
@@ -614,6 +721,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),
         cmocka_unit_test(test_a_former_owner_changes_nothing),
+        cmocka_unit_test(test_a_former_owner_stays_until_recovered),
         cmocka_unit_test(test_an_id_is_used_once),
         cmocka_unit_test(test_a_lost_record_is_made_again),
         cmocka_unit_test(test_a_repeated_new_changes_nothing),

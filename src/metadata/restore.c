@@ -17,15 +17,15 @@ struct sh_metadata_restore {
     uint32_t piece;
     uint64_t records;
     enum sh_metadata_parts parts;
-    size_t key_size;             /* of the last item's key, */
-    uint8_t key[SH_MAP_KEY_MAX]; /* which is here */
-    shoal_cid range;             /* the last one's first chunk ID, */
-    uint16_t owner;              /* and its owner */
-    shoal_nid zone_creator;      /* of the last zone */
-    size_t zone_creators;        /* of zones, */
-    size_t last_creators;        /* and those of them whose last zone is known */
-    struct sh_barrier *barrier;  /* the last one, */
-    size_t open, closed;         /* and how many of its members are missing */
+    size_t key_size;              /* of the last item's key, */
+    uint8_t key[SH_MAP_KEY_MAX];  /* which is here */
+    shoal_cid range;              /* the last one's first chunk ID, */
+    struct sh_metadata_note note; /* and its note */
+    shoal_nid zone_creator;       /* of the last zone */
+    size_t zone_creators;         /* of zones, */
+    size_t last_creators;         /* and those of them whose last zone is known */
+    struct sh_barrier *barrier;   /* the last one, */
+    size_t open, closed;          /* and how many of its members are missing */
     struct sh_metadata_shard shard;
 };
 
@@ -60,21 +60,21 @@ static bool head_get(struct sh_metadata_restore *restore, struct sh_reader *r)
            shard->forgotten <= shard->updates;
 }
 
-/* Of a creator all IDs are in ranges, and neighbours have different owners. */
+/* Of a creator all IDs are in ranges, and neighbours have different notes. */
 static bool is_range(struct sh_metadata_restore *restore, struct sh_bytes key,
                      struct sh_bytes value)
 {
-    if (key.size != 8 || value.size != 2)
+    if (key.size != 8 || !sh_metadata_is_note(value))
         return false;
     shoal_cid first = {__builtin_bswap64(sh_load64(key.at))};
-    shoal_nid creator = shoal_cid_creator(first), owner = {sh_load16(value.at)};
+    shoal_nid creator = shoal_cid_creator(first);
+    struct sh_metadata_note note = sh_metadata_note_read(value);
     bool is_next =
         restore->shard.counts[SH_ITEM_RANGE] && creator.v == shoal_cid_creator(restore->range).v;
     restore->range = first;
-    bool differs = owner.v != restore->owner;
-    restore->owner = owner.v;
+    bool differs = !sh_metadata_note_is_same(&note, &restore->note);
+    restore->note = note;
     return sh_metadata_is_peer(creator) && sh_arc_shard(creator) == restore->number &&
-           (!owner.v || owner.v == SH_METADATA_LOST || sh_metadata_is_peer(owner)) &&
            (is_next ? differs : shoal_cid_local(first) == 0) &&
            restore->shard.counts[SH_ITEM_RANGE] < SH_METADATA_CLAIMS_MAX;
 }

@@ -65,12 +65,12 @@ static inline void test_runs(struct test_updates *test, const struct sh_metadata
     shoal_nid creator = {test->creators[test_below(test, TEST_CREATORS)]};
     uint64_t at = test_below(test, TEST_CHUNKS);
     size_t most = test_below(test, 8) ? 4 : SH_METADATA_RUNS_MAX;
-    update->from.v = (uint16_t)sh_metadata_find(metadata, shoal_cid_make(creator, at)).value;
+    update->from = sh_metadata_find(metadata, shoal_cid_make(creator, at)).note.owner;
     while (update->count < most && at < TEST_CHUNKS) {
         shoal_cid first = shoal_cid_make(creator, at);
-        struct sh_range range = sh_metadata_find(metadata, first);
+        struct sh_metadata_range range = sh_metadata_find(metadata, first);
         uint64_t last = at + test_below(test, 6);
-        if (range.value != update->from.v && test_below(test, 500)) {
+        if (range.note.owner.v != update->from.v && test_below(test, 500)) {
             at = shoal_cid_local(range.last) + 1;
             continue;
         }
@@ -95,6 +95,19 @@ static inline void test_batch(struct test_updates *test, const struct sh_metadat
     if (!test_below(test, 10)) {
         update->kind = SH_METADATA_RESOLVE;
         update->count = 1;
+    }
+    if (!test_below(test, 10)) {
+        update->kind = SH_METADATA_TAKE; /* and of what others have, too */
+        update->zone = (struct sh_zone){
+            .id = sh_zone_id((shoal_nid){TEST_CREATOR}, 1 + test_below(test, 3)),
+            .incarnation = 1 + (uint32_t)test_below(test, 3),
+            .owner = update->to,
+            .life = 1 + test_below(test, 2),
+            .former = sh_metadata_is_peer(update->from) ? update->from : update->to,
+            .former_life = 3};
+        for (size_t i = 0; i + 1 < update->count; i++)
+            update->runs[i].last.v = update->runs[i + 1].first.v - 1;
+        update->runs[update->count - 1].last.v += test_below(test, 100);
     }
 }
 
@@ -133,6 +146,13 @@ static inline void test_zone(struct test_updates *test, const struct sh_metadata
         zone.first = shoal_cid_make(creator, test_below(test, 9));
         zone.last = shoal_cid_make(creator, 9 + test_below(test, 9));
     }
+    if (!test_below(test, 4))
+        sh_zone_older_set(&zone, (uint32_t)test_below(test, 4));
+    if (!test_below(test, 4))
+        sh_zone_former_set(&zone, (shoal_nid){(uint16_t)(TEST_CREATOR + test_below(test, 2))},
+                           1 + test_below(test, 2));
+    else if (!test_below(test, 3))
+        sh_zone_former_set(&zone, SHOAL_NID_NONE, 0);
     update->zone = zone;
 }
 
@@ -207,11 +227,12 @@ static inline uint64_t test_round_digest(const struct sh_barrier_round *round, u
 /* Counts a zone for each node that it names. */
 static inline void test_zone_refs(struct sh_metadata_refs *found, const struct sh_zone *zone)
 {
-    shoal_nid nids[2 + SH_ZONE_BACKUPS_MAX] = {sh_zone_creator(zone->id), zone->owner};
+    shoal_nid nids[3 + SH_ZONE_BACKUPS_MAX] = {sh_zone_creator(zone->id), zone->owner,
+                                               zone->former};
     for (unsigned i = 0; i < zone->count; i++)
-        nids[2 + i] = zone->backups[i].nid;
-    for (unsigned i = 0; i < 2u + zone->count; i++) {
-        bool is_again = false;
+        nids[3 + i] = zone->backups[i].nid;
+    for (unsigned i = 0; i < 3u + zone->count; i++) {
+        bool is_again = !nids[i].v;
         for (unsigned k = 0; k < i; k++)
             is_again |= nids[k].v == nids[i].v;
         found[nids[i].v].zones += !is_again;
@@ -222,7 +243,7 @@ static inline void test_zone_refs(struct sh_metadata_refs *found, const struct s
 static inline void test_refs_check(const struct sh_metadata *metadata)
 {
     static struct sh_metadata_refs found[UINT16_MAX + 1];
-    size_t zones = 0, zones_short = 0, zones_lost = 0;
+    size_t zones = 0, zones_short = 0, zones_recovering = 0, zones_lost = 0;
     struct sh_zone zone;
     const struct sh_metadata_shard *shard = &metadata->shards[TEST_SHARD];
     struct sh_map_cursor cursor;
@@ -241,6 +262,7 @@ static inline void test_refs_check(const struct sh_metadata *metadata)
             zones++;
             zones_short += sh_zone_is_short(&zone);
             zones_lost += (zone.flags & SH_ZONE_LOST) != 0;
+            zones_recovering += zone.former.v && !(zone.flags & SH_ZONE_LOST);
         }
         if (key.at[0] == SH_ITEM_RANGE)
             creator = (uint16_t)(key.at[1] << 8 | key.at[2]);
@@ -256,7 +278,7 @@ static inline void test_refs_check(const struct sh_metadata *metadata)
     }
     struct sh_metadata_sizes sizes = sh_metadata_measure(metadata, TEST_SHARD);
     SH_ASSERT(sizes.zones == zones && sizes.zones_short == zones_short &&
-              sizes.zones_lost == zones_lost);
+              sizes.zones_recovering == zones_recovering && sizes.zones_lost == zones_lost);
 }
 
 /* Of all that a shard holds; without scratch: durable. */

@@ -9,13 +9,22 @@
  * Who asks says which version it goes by. A change whose answer was lost may be sent again: it is told OK
  * if the record is what it asked for, one version on.
  *
+ * A zone whose owner has failed gets another owner, which recovers it (docs/recovery.md). Until that owner has
+ * it all, the record names the owner that failed, the *former* one:
+ *
+ *   owner A ----A failed: owner B, former A----> being recovered ----B, the owner: no former----> owner B
+ *                                                 |         ^
+ *                                                 '---------' B failed: owner C, former A still
+ *
+ * A restorer that fails may have taken some chunks over by then (TAKE in metadata.h); their notes name the zone, so that the next one takes them as well.
+ *
  * A record that was written before all replicas of its shard were lost and an old copy took their place is
  * *old*: what was changed after that is missing, its owner and backups may be others. The next change of
  * it raises version and incarnation by SH_ZONE_JUMP instead of 1, above what the missing changes can have
  * used.
  *
- * Memory: an item of the shard's map (metadata.h) of 39 bytes and 10 for each backup, and 16 with bounds: 85
- * with three backups once concluded, 123 where pages are 69 % full. 1,048,576 zones at most in a shard: 85 to
+ * Memory: an item of the shard's map (metadata.h) of 39 bytes and 10 for each backup, 16 with bounds, 10 with a
+ * former owner and 4 if it came back older: 85 with three backups once concluded, 123 where pages are 69 % full. 1,048,576 zones at most in a shard: 85 to
  * 123 MiB. Each node that has ever created a zone takes 18 bytes more.
  *
  * Threads: as metadata.h. */
@@ -23,6 +32,7 @@
 #define SH_METADATA_ZONE_H
 
 #include "base/bytes.h"
+#include "base/node_ids.h"
 #include "shoal/err.h"
 #include "shoal/types.h"
 
@@ -34,6 +44,10 @@
 #define SH_ZONE_CONCLUDED 1u /* no chunk comes to it by its owner's next IDs; it has bounds */
 #define SH_ZONE_LOST 2u      /* no replica is left that could be recovered */
 #define SH_ZONE_OLD 4u       /* in answers only: the record is old, see above */
+#define SH_ZONE_FORMER 8u    /* it is being recovered: if, and only if, `former` is a node */
+#define SH_ZONE_OLDER 32u    /* if, and only if, `older` is not 0 */
+/* Those that a record may have. */
+#define SH_ZONE_RECORDED (SH_ZONE_CONCLUDED | SH_ZONE_LOST | SH_ZONE_FORMER | SH_ZONE_OLDER)
 
 /* A replica belongs to a disk, which has an ID of its own, not 0. */
 struct sh_zone_backup {
@@ -45,7 +59,13 @@ struct sh_zone {
     uint64_t
         id; /* the creator's node ID in the upper 16 bits, its number of the zone, not 0, in the lower 48 */
     shoal_nid owner;
-    uint64_t life; /* of the owner */
+    shoal_nid
+        former; /* the owner that failed, whose zone it was: the owner is recovering it; 0: none */
+    uint64_t former_life; /* the one that had the zone; 0: none */
+    uint64_t life;        /* of the owner */
+    /* How often it was brought back without any replica that had all that was acknowledged, and without some replica that may have had more: so often
+     * its last changes that were not durable may have been lost. Never falls. */
+    uint32_t older;
     uint32_t
         incarnation;  /* not 0; rises when the owner or the backups change; what backups go by */
     uint32_t version; /* not 0; rises with each change */
@@ -72,6 +92,11 @@ static inline uint64_t sh_zone_number(uint64_t id)
     return id & SH_ZONE_NUMBER_MAX;
 }
 
+static inline bool sh_zone_is_id(uint64_t id)
+{
+    return sh_nid_is_peer(sh_zone_creator(id)) && sh_zone_number(id);
+}
+
 /* The shard of its record. */
 unsigned sh_zone_shard(uint64_t id);
 
@@ -83,12 +108,27 @@ static inline bool sh_zone_is_short(const struct sh_zone *zone)
 
 /* Whether one of its backups is on that node, with that disk: NONE, 0: any. */
 bool sh_zone_has_backup(const struct sh_zone *zone, shoal_nid nid, uint64_t disk);
-/* Whether two records say the same but for incarnation, version and SH_ZONE_OLD. */
+/* NONE, 0: the zone is not being recovered. */
+static inline void sh_zone_former_set(struct sh_zone *zone, shoal_nid former, uint64_t life)
+{
+    zone->former = former;
+    zone->former_life = life;
+    zone->flags = (uint8_t)((zone->flags & ~SH_ZONE_FORMER) | (former.v ? SH_ZONE_FORMER : 0));
+}
+
+static inline void sh_zone_older_set(struct sh_zone *zone, uint32_t older)
+{
+    zone->older = older;
+    zone->flags = (uint8_t)((zone->flags & ~SH_ZONE_OLDER) | (older ? SH_ZONE_OLDER : 0));
+}
+
+/* Whether two records say the same but for incarnation, version, SH_ZONE_OLD, and what no asker but a superpeer goes by: how often the zone came
+ * back older. */
 bool sh_zone_is_same(const struct sh_zone *a, const struct sh_zone *b);
 
 /* A record as bytes: u64 ID, u16 owner, u64 life, u32 incarnation, u32 version, u8 flags, u8 wanted, u8 count,
- * each u16 node, u64 disk; if CONCLUDED u64 first, u64 last. */
-#define SH_ZONE_BYTES_MAX (29 + 10 * SH_ZONE_BACKUPS_MAX + 16)
+ * each u16 node, u64 disk; if CONCLUDED u64 first, u64 last; if FORMER u16 former owner, u64 its life; if OLDER u32 how often. */
+#define SH_ZONE_BYTES_MAX (29 + 10 * SH_ZONE_BACKUPS_MAX + 16 + 10 + 4)
 void sh_zone_put(struct sh_writer *w, const struct sh_zone *zone);
 /* Reads one; flags: those that it may have. EPROTO: not what put wrote of a good record. */
 SHOAL_NODISCARD enum shoal_err sh_zone_get(struct sh_reader *r, uint8_t flags,

@@ -140,6 +140,9 @@ static void on_status(void *arg, struct sh_msg_in *in)
         sh_chunks_creates_refused(chunks),
     };
     _Static_assert(sizeof values == SH_CHUNKS_STATUS_BYTES, "as the wire has it");
+    SH_ASSERT(values[SH_CHUNKS_STATUS_MAX] == status.bytes_max);
+    SH_ASSERT(values[SH_CHUNKS_STATUS_USED] == status.used_bytes);
+    SH_ASSERT(values[SH_CHUNKS_STATUS_FREE] == status.free_bytes);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, sizeof values, &out) != SHOAL_OK)
         return;

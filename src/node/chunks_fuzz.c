@@ -2,7 +2,7 @@
  * end on a wire in memory. Each request is answered exactly once, and nothing else is said; the
  * store holds together.
  *
- * An input is any number of: u8 operation (of the types of chunks.h and dumps.h) with 0x80 set for
+ * An input is any number of: u8 operation (of the types of chunks.h, dumps.h and saves.h) with 0x80 set for
  * a one-way message and 0x40 for "let the handler steps run first", u16 length, payload. A chunk ID
  * in it is this node's if its upper 16 bits are 5. The forms that are done at most once begin with
  * a client, a number and what is acknowledged, 8 bytes each. */
@@ -13,6 +13,7 @@
 #include "msg/memwire.h"
 #include "node/chunks.h"
 #include "node/dumps.h"
+#include "node/saves.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -31,6 +32,7 @@ struct end {
 
 static struct end node, other;
 static struct sh_dumps *dumps;
+static struct sh_saves *saves;
 static size_t carried[2]; /* from node, from other */
 static unsigned asked, answered;
 
@@ -71,12 +73,22 @@ static void end_close(struct end *end)
 static unsigned run(bool with_handlers)
 {
     unsigned done = other.transport.run(other.msg) + node.transport.run(node.msg);
-    struct sh_step jobs = sh_dumps_step(dumps);
+    struct sh_step jobs = sh_dumps_step(dumps), copies = sh_saves_step(saves);
     if (with_handlers)
-        done += node.handlers.run(node.handlers.arg) + jobs.run(jobs.arg);
+        done += node.handlers.run(node.handlers.arg) + jobs.run(jobs.arg) + copies.run(copies.arg);
     done += sh_memwire_carry(&node.memwire, 0, &carried[0], &other.memwire, 0) > 0;
     done += sh_memwire_carry(&other.memwire, 0, &carried[1], &node.memwire, 0) > 0;
     return done;
+}
+
+static void saves_check(unsigned operation, struct sh_reader *payload)
+{
+    struct sh_saves_block block;
+    struct sh_saves_restored restored;
+    if (operation == (SH_SAVES_READ & 0xff))
+        SH_ASSERT(sh_saves_block_get(payload, &block));
+    if (operation == (SH_SAVES_RESTORE & 0xff))
+        SH_ASSERT(sh_saves_restored_get(payload, &restored));
 }
 
 /* What an answer must look like, whatever was asked. */
@@ -145,6 +157,7 @@ static void on_done(struct sh_request *request, enum shoal_err err, struct sh_re
         break;
     }
     default:
+        saves_check(err == SHOAL_OK ? *is_pending & 0x3f : 0, payload);
         break;
     }
     *is_pending = 0;
@@ -203,6 +216,17 @@ static void messages(struct sh_reader *r)
     }
 }
 
+static void saves_open(struct sh_store *store, struct sh_backup *backup, struct sh_chunks *chunks)
+{
+    const struct sh_saves_config copies = {.msg = node.msg,
+                                           .store = store,
+                                           .backup = backup,
+                                           .chunks = chunks,
+                                           .clock = sh_memwire_env(&node.memwire).clock};
+    enum shoal_err err = sh_saves_create(&copies, &saves);
+    SH_ASSERT(err == SHOAL_OK);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct sh_store_config config = {.bytes_max = STORE_BYTES_MAX, .chunk_bytes_max = 65536};
@@ -234,6 +258,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                    .clock = sh_memwire_env(&node.memwire).clock};
     err = sh_dumps_create(&jobs, &dumps);
     SH_ASSERT(err == SHOAL_OK);
+    saves_open(store, backup, chunks);
     meet();
     struct sh_reader r = sh_reader_make(sh_bytes_make(data, size));
     messages(&r);
@@ -247,6 +272,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     end_close(&other);
     end_close(&node);
     sh_dumps_destroy(dumps);
+    sh_saves_destroy(saves);
     sh_chunks_destroy(chunks);
     sh_backup_destroy(backup);
     sh_store_destroy(store);

@@ -61,6 +61,8 @@ static void job_over(struct sh_dumps *dumps)
     dumps->job.is_over = true;
     SH_INFO("node", "job over", SH_TEXT("job", kind_name(dumps->job.kind)),
             SH_TEXT("result", shoal_err_text(dumps->job.err)), SH_U64("chunks", dumps->job.chunks));
+    if (dumps->job.kind == SH_JOB_LOAD && dumps->config.loaded)
+        dumps->config.loaded(dumps->config.arg);
 }
 
 static void loaded(void *arg, enum shoal_err err)

@@ -31,6 +31,9 @@ struct sh_dumps_config {
     struct sh_chunks *chunks; /* kept */
     struct sh_disk *disk;     /* kept; NULL: there is no data_dir */
     struct sh_clock clock;
+    /* A load is over, and all of its chunks are there, but for one that failed; NULL: nobody wants to know. */
+    void (*loaded)(void *arg);
+    void *arg;
 };
 
 /* Registers the handlers with msg, before its steps run. ENOMEM. */

@@ -54,6 +54,36 @@ void sh_holdings_stray_done(struct sh_holdings *holdings, shoal_cid cid)
         atomic_store_explicit(&holdings->stray, 0, memory_order_relaxed);
 }
 
+void sh_holdings_lost_set(struct sh_holdings *holdings, struct sh_store *store, uint64_t until)
+{
+    SH_ASSERT(!atomic_load_explicit(&holdings->lost_until, memory_order_relaxed));
+    holdings->store = store;
+    /* release: the store; pairs with the acquire in is_lost */
+    atomic_store_explicit(&holdings->lost_until, until, memory_order_release);
+}
+
+void sh_holdings_lost_clear(struct sh_holdings *holdings)
+{
+    struct sh_range range = {.first = {0}};
+    enum sh_holding what;
+    shoal_nid nid;
+    /* relaxed: the store stays what it is */
+    atomic_store_explicit(&holdings->lost_until, 0, memory_order_relaxed);
+    for (shoal_cid from = {0}; sh_holdings_next(holdings, from, &range, &what, &nid);
+         from.v = range.last.v + 1) {
+        if (what == SH_HOLDING_LOST)
+            sh_holdings_set(holdings, range.first, range.last, SH_HOLDING_PLAIN, SHOAL_NID_NONE);
+    }
+}
+
+/* A chunk of a former life that is not there may have been removed as well: nobody can tell. */
+static bool is_lost(const struct sh_holdings *holdings, sh_lid lid)
+{
+    uint64_t until = atomic_load_explicit(&holdings->lost_until, memory_order_acquire);
+    uint32_t size;
+    return lid.v && lid.v <= until && sh_store_size(holdings->store, lid, &size) == SHOAL_ENOCHUNK;
+}
+
 enum shoal_err sh_holdings_look(const struct sh_holdings *holdings, shoal_nid self, shoal_cid cid,
                                 bool writes, sh_lid *lid_out)
 {
@@ -71,15 +101,19 @@ enum shoal_err sh_holdings_look(const struct sh_holdings *holdings, shoal_nid se
                 return SHOAL_EBUSY;
             break;
         case SH_HOLDING_NOTHING:
+        case SH_HOLDING_UNKNOWN:
             return SHOAL_EBUSY;
         case SH_HOLDING_AWAY:
             return SHOAL_ENOTOWNER;
+        case SH_HOLDING_LOST:
+            *lid_out = sh_holdings_lid(self, cid);
+            return SHOAL_ELOST;
         default:
             break;
         }
     }
     *lid_out = sh_holdings_lid(self, cid);
-    return SHOAL_OK;
+    return is_own && is_lost(holdings, *lid_out) ? SHOAL_ELOST : SHOAL_OK;
 }
 
 /* --- Who is inside ------------------------------------------------------------------------- */
@@ -151,6 +185,25 @@ void sh_holdings_set(struct sh_holdings *holdings, shoal_cid first, shoal_cid la
     else
         err = sh_ranges_set(holdings->tree, first, last, (uint64_t)what | (uint64_t)nid.v << 8);
     SH_ASSERT(!err); /* the caller has made sure of room */
+    if (holdings->watch)
+        holdings->watch(holdings->watch_arg, first, last, what);
+}
+
+void sh_holdings_watch(struct sh_holdings *holdings, void *arg,
+                       void (*watch)(void *arg, shoal_cid first, shoal_cid last,
+                                     enum sh_holding what))
+{
+    holdings->watch = watch;
+    holdings->watch_arg = arg;
+}
+
+bool sh_holdings_serves(const struct sh_holdings *holdings, shoal_nid self, shoal_cid cid,
+                        shoal_cid *last_out)
+{
+    shoal_nid nid;
+    enum sh_holding what = sh_holdings_find(holdings, cid, last_out, &nid);
+    bool is_own = shoal_cid_creator(cid).v == self.v;
+    return what == (is_own ? SH_HOLDING_PLAIN : SH_HOLDING_HELD);
 }
 
 enum sh_holding sh_holdings_find(const struct sh_holdings *holdings, shoal_cid cid,

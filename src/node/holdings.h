@@ -2,7 +2,9 @@
  * moved here; and which of them stand still for a moment because they are about to move.
  *
  *   own chunk:      served --> NO_WRITES --> NOTHING --> AWAY        (back: AWAY --> served)
+ *     of a former life: UNKNOWN --> served, or AWAY
  *   another's:      HELD   --> NO_WRITES --> NOTHING --> not here    (back: not here --> HELD)
+ *     of a former life: not here --> HELD, or LOST                   (once the loss is accepted: LOST --> not here)
  *
  * It is one tree of ranges, in which an own chunk that is served does not appear.
  *
@@ -22,10 +24,12 @@
 
 enum sh_holding {
     SH_HOLDING_PLAIN, /* not in the tree: served if it is an own chunk, else not here */
-    SH_HOLDING_AWAY,  /* an own chunk that another node has */
+    SH_HOLDING_AWAY, /* an own chunk that another node has, or that is to come back here with a zone */
     SH_HOLDING_HELD,
     SH_HOLDING_NO_WRITES,
-    SH_HOLDING_NOTHING
+    SH_HOLDING_NOTHING,
+    SH_HOLDING_UNKNOWN, /* an own chunk of a former life, of which it is not known yet whether it is here */
+    SH_HOLDING_LOST /* another's chunk that a former life had, and that may have been lost with a zone */
 };
 
 struct sh_holdings {
@@ -36,6 +40,11 @@ struct sh_holdings {
     uint64_t turns; /* of the phase after which nobody was left who had entered before */
     _Atomic bool keeps_strays;
     _Atomic uint64_t stray;
+    /* Own local IDs up to lost_until that are not in that store may have been lost with a zone of a former life; 0: none. */
+    struct sh_store *store;
+    _Atomic uint64_t lost_until;
+    void (*watch)(void *arg, shoal_cid first, shoal_cid last, enum sh_holding what);
+    void *watch_arg;
 };
 
 /* ENOMEM. */
@@ -43,9 +52,15 @@ SHOAL_NODISCARD enum shoal_err sh_holdings_init(struct sh_holdings *holdings);
 void sh_holdings_destroy(struct sh_holdings *holdings);
 
 /* Whether a node may run a request on a chunk, and the ID under which the store has it. ENOTOWNER;
- * EBUSY: it is moving, ask again soon. Any thread. */
+ * EBUSY: it is moving, ask again soon; ELOST: it is none that the store has, and may be one that was lost: then
+ * the ID is written, too. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_holdings_look(const struct sh_holdings *holdings, shoal_nid self,
                                                 shoal_cid cid, bool writes, sh_lid *lid_out);
+
+/* From now on own chunks with IDs of former lives, the last of which is `until`, are lost where the store, which is kept, has none. Once. */
+void sh_holdings_lost_set(struct sh_holdings *holdings, struct sh_store *store, uint64_t until);
+/* From now on they are not any more: they do not exist. Nor are others' chunks that are LOST. By the thread that has set it; also where it was not. */
+void sh_holdings_lost_clear(struct sh_holdings *holdings);
 
 /* From now on one of the others' chunks that somebody has asked for, and that are not here (note, by any
  * thread), is kept: sh_holdings_stray, or 0. done: another one may be. */
@@ -74,6 +89,13 @@ bool sh_holdings_has_room(const struct sh_holdings *holdings, size_t ranges);
 /* Changes what is so of a range, within one creator; there must be room. */
 void sh_holdings_set(struct sh_holdings *holdings, shoal_cid first, shoal_cid last,
                      enum sh_holding what, shoal_nid nid);
+/* From now on `watch` is called by each sh_holdings_set, after the change. Before the first one. */
+void sh_holdings_watch(struct sh_holdings *holdings, void *arg,
+                       void (*watch)(void *arg, shoal_cid first, shoal_cid last,
+                                     enum sh_holding what));
+/* Whether a chunk is served here, and does not stand still, and up to which one the same is so. */
+bool sh_holdings_serves(const struct sh_holdings *holdings, shoal_nid self, shoal_cid cid,
+                        shoal_cid *last_out);
 /* Begins to wait until nobody goes by what was before the last changes. Returns what to ask by. */
 SHOAL_NODISCARD uint64_t sh_holdings_settle(struct sh_holdings *holdings);
 /* Whether that is so now; to be asked again and again. */

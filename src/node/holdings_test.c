@@ -223,7 +223,7 @@ static void outcomes(void **state)
     assert_non_null(sh_outcomes_find(kept, 7 + 601 % 3, self, 601));
     uint8_t bytes[SH_OUTCOME_BYTES];
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
-    struct sh_outcome out = {1, 2, self, SHOAL_ESIZE, 3, 4}, in;
+    struct sh_outcome out = {1, 2, self, SHOAL_ESIZE, 3, 4, false}, in;
     sh_outcome_put(&w, &out);
     assert_true(sh_writer_ok(&w) && w.at == w.end);
     struct sh_reader r = sh_reader_make(sh_bytes_make(bytes, sizeof bytes));
@@ -236,6 +236,56 @@ static void outcomes(void **state)
     sh_outcomes_destroy(kept);
 }
 
+/* --- Who hears of it --------------------------------------------------------------------------- */
+
+struct heard {
+    shoal_cid first, last;
+    enum sh_holding what;
+    unsigned count;
+};
+
+static void on_change(void *arg, shoal_cid first, shoal_cid last, enum sh_holding what)
+{
+    struct heard *heard = arg;
+    *heard = (struct heard){first, last, what, heard->count + 1};
+}
+
+static bool serves(const struct sh_holdings *holdings, shoal_nid creator, uint64_t local,
+                   uint64_t last_local)
+{
+    shoal_cid last;
+    bool is_served = sh_holdings_serves(holdings, self, shoal_cid_make(creator, local), &last);
+    assert_int_equal(last.v, shoal_cid_make(creator, last_local).v);
+    return is_served;
+}
+
+static void watched(void **state)
+{
+    (void)state;
+    struct sh_holdings holdings;
+    struct heard heard = {0};
+    assert_int_equal(sh_holdings_init(&holdings), SHOAL_OK);
+    sh_holdings_watch(&holdings, &heard, on_change);
+    set(&holdings, self, 5, 9, SH_HOLDING_AWAY);
+    assert_int_equal(heard.count, 1);
+    assert_int_equal(heard.what, SH_HOLDING_AWAY);
+    assert_int_equal(heard.first.v, shoal_cid_make(self, 5).v);
+    assert_int_equal(heard.last.v, shoal_cid_make(self, 9).v);
+    set(&holdings, other, 1, 100, SH_HOLDING_HELD);
+    set(&holdings, other, 10, 19, SH_HOLDING_NO_WRITES);
+    assert_int_equal(heard.count, 3);
+    assert_int_equal(heard.what, SH_HOLDING_NO_WRITES);
+    /* What stands still is not served, for as long as that lasts. */
+    assert_true(serves(&holdings, self, 1, 4));
+    assert_false(serves(&holdings, self, 5, 9));
+    assert_true(serves(&holdings, self, 10, SHOAL_LOCAL_ID_MAX));
+    assert_true(serves(&holdings, other, 1, 9));
+    assert_false(serves(&holdings, other, 10, 19));
+    assert_true(serves(&holdings, other, 20, 100));
+    assert_false(serves(&holdings, other, 101, SHOAL_LOCAL_ID_MAX));
+    sh_holdings_destroy(&holdings);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +295,7 @@ int main(void)
         cmocka_unit_test(waits_for_several),
         cmocka_unit_test(contended),
         cmocka_unit_test(outcomes),
+        cmocka_unit_test(watched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,6 +48,8 @@ struct sh_identity {
     bool has_failed;   /* the last write did */
     uint64_t again_ns; /* after a failure */
     uint8_t bytes[FILE_BYTES];
+    void (*confirmed)(void *arg); /* NULL: it has been called, or nobody asks */
+    void *confirmed_arg;
 };
 
 static bool is_same(const struct record *a, const struct record *b)
@@ -323,6 +325,27 @@ void sh_identity_joined(struct sh_identity *identity, shoal_nid nid, uint64_t cl
     identity->wanted.is_confirmed = true;
 }
 
+void sh_identity_confirmed_set(struct sh_identity *identity, void (*confirmed)(void *arg),
+                               void *arg)
+{
+    identity->confirmed = confirmed;
+    identity->confirmed_arg = arg;
+}
+
+void sh_identity_spent(struct sh_identity *identity)
+{
+    identity->wanted.is_confirmed = true;
+}
+
+static void confirmed_tell(struct sh_identity *identity)
+{
+    void (*confirmed)(void *arg) = identity->confirmed;
+    if (!identity->stored.is_confirmed || !confirmed)
+        return;
+    identity->confirmed = NULL;
+    confirmed(identity->confirmed_arg);
+}
+
 static unsigned run(void *arg)
 {
     struct sh_identity *identity = arg;
@@ -337,6 +360,7 @@ static unsigned run(void *arg)
             return 0;
         err = write_go_on(identity);
         sh_store_ids_allow(identity->store, identity->stored.end);
+        confirmed_tell(identity);
     } else if (is_same(&identity->stored, &identity->wanted) ||
                (identity->has_failed && sh_now(&identity->env.clock) < identity->again_ns)) {
         return 0;

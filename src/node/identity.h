@@ -10,7 +10,8 @@
  *                                                                    '--' another process begins: goes on with it
  *
  * Each state is on the disk before anybody hears of it, and nothing is served under a life that is not
- * stored as confirmed (the peer's lease waits for it: member.h).
+ * stored as confirmed (the peer's lease waits for it: member.h). A life that the registry has admitted and declared
+ * over since is stored as confirmed, too, so that the next process begins another one.
  *
  * 1. A life that was admitted, but is not confirmed on the disk, may be gone on with: the process before
  *    has served nothing under it, so nobody can tell the two processes from one that was slow.
@@ -63,6 +64,11 @@ uint64_t sh_identity_cluster(const struct sh_identity *identity);
 uint64_t sh_identity_life(const struct sh_identity *identity);
 /* The registry has admitted this life: stored by the step. */
 void sh_identity_joined(struct sh_identity *identity, shoal_nid nid, uint64_t cluster);
+/* The registry says that this very life is over: stored by the step, so that no process goes on with it. */
+void sh_identity_spent(struct sh_identity *identity);
+/* Calls that, once, from the step, when the disk says that the node has joined in this life: from then on its next process knows which node it is. Before the step runs. */
+void sh_identity_confirmed_set(struct sh_identity *identity, void (*confirmed)(void *arg),
+                               void *arg);
 /* Whether that is on the disk: nothing may be served before. */
 bool sh_identity_is_confirmed(const struct sh_identity *identity);
 /* Stores what has changed, and has the store's IDs allowed ahead of those that are handed out: their end

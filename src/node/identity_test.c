@@ -143,6 +143,31 @@ static void starts_count_when_confirmed(void **state)
     }
 }
 
+/* A life that the registry has declared over is not gone on with, though no process was told that it had been admitted:
+ * whether the peer has been a node before or not. */
+static void a_life_that_is_over_is_spent(void **state)
+{
+    (void)state;
+    struct life life;
+    uint64_t last = 0;
+    for (uint32_t i = 1; i <= 4; i++) {
+        assert_int_equal(open_as(&life, "test"), SHOAL_OK);
+        assert_true(sh_identity_life(life.identity) != last);
+        assert_int_equal(sh_life_starts(sh_identity_life(life.identity)), i);
+        assert_int_equal(sh_identity_nid(life.identity).v, i == 4 ? 77 : 0);
+        last = sh_identity_life(life.identity);
+        if (i == 3) {
+            sh_identity_joined(life.identity, (shoal_nid){77}, 9);
+            (void)settle(&life);
+        }
+        assert_int_equal(sh_identity_is_confirmed(life.identity), i == 3);
+        sh_identity_spent(life.identity);
+        (void)settle(&life);
+        assert_true(sh_identity_is_confirmed(life.identity));
+        close_it(&life);
+    }
+}
+
 static void file_swap(uint8_t *bytes, bool reads)
 {
     FILE *file = fopen(path, reads ? "rb" : "wb");
@@ -210,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lives_rise, setup, teardown),
         cmocka_unit_test_setup_teardown(starts_count_when_confirmed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_life_that_is_over_is_spent, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_former_file_is_confirmed, setup, teardown),
     };

@@ -43,6 +43,7 @@ struct test {
     struct gate gate;
     struct sh_replog *log;
     uint64_t number; /* of the last request that is done once */
+    bool is_opening; /* a zone is about to be served */
     uint64_t seed;
 };
 
@@ -87,6 +88,11 @@ static inline void disk_catches_up(void)
     assert_true(sh_backup_is_clean(test.rig.backup, &all));
 }
 
+static inline bool is_opening(void *arg)
+{
+    return ((const struct test *)arg)->is_opening;
+}
+
 static inline void moves_open(void)
 {
     struct rig *rig = &test.rig;
@@ -100,7 +106,9 @@ static inline void moves_open(void)
                                            .chunks = rig->chunks,
                                            .locks = rig->locks,
                                            .directory = test.directory,
-                                           .clock = clock};
+                                           .clock = clock,
+                                           .is_opening = is_opening,
+                                           .arg = &test};
     assert_int_equal(sh_moves_create(&config, &test.moves), SHOAL_OK);
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "node/held.h"
 #include "node/node_int.h"
@@ -75,6 +76,10 @@ static enum shoal_err promote_again(struct sh_node_run *node)
 {
     char address[SH_MSG_ADDRESS_MAX], detail[DETAIL_BYTES] = "";
     bool is_stored = false;
+    if (sh_promoted_runs(node->promoted, address)) { /* since a former life of the peer */
+        sh_member_superpeer_add(node->member, address);
+        return SHOAL_OK;
+    }
     enum shoal_err err = sh_promoted_stored(node->promoted, &is_stored);
     if (!err && is_stored)
         err = promote(node, address, detail);
@@ -233,6 +238,12 @@ static void log_end(struct sh_node_run *node)
     wait_for(node, answers_are_sent, LEASE_WAIT_NS);
 }
 
+/* Its next process begins another life. */
+static bool is_spent(struct sh_node_run *node)
+{
+    return sh_identity_is_confirmed(node->identity);
+}
+
 enum shoal_err sh_node_wait_stopped(struct sh_node_run *node)
 {
     while (!atomic_load(&node->is_stopping) && !has_crashed(node))
@@ -240,10 +251,13 @@ enum shoal_err sh_node_wait_stopped(struct sh_node_run *node)
     if (has_crashed(node))
         return SHOAL_OK;
     SH_INFO("node", "stopping");
-    if (node->logs && !sh_logs_is_self(node->logs))
-        log_end(node); /* backups take nothing of a node that has left */
+    bool is_fenced = atomic_load(&node->stop_reason) == SHOAL_EFENCED;
+    if (is_fenced && node->identity)
+        wait_for(node, is_spent, LOG_WAIT_NS);
+    if (node->logs && !sh_logs_is_self(node->logs) && !is_fenced)
+        log_end(node); /* backups take nothing of a node that has left, or has failed */
     if (node->member) {
-        sh_member_leave(node->member, on_left, node);
+        sh_member_leave(node->member, atomic_load(&node->back_ms), on_left, node);
         sh_crew_wake(node->crew, 0);
         wait_for(node, left, node->options->failure_ns + UINT64_C(1000000000));
     }
@@ -254,6 +268,36 @@ enum shoal_err sh_node_wait_stopped(struct sh_node_run *node)
     node->is_started = false;
     SH_INFO("node", "stopped");
     return (enum shoal_err)atomic_load(&node->stop_reason);
+}
+
+bool sh_node_is_over(const struct sh_node_run *node)
+{
+    int reason = atomic_load(&node->stop_reason);
+    return node->member && (reason == SHOAL_EFENCED || reason == SHOAL_EEXIST);
+}
+
+enum shoal_err sh_node_renew(struct sh_node_run **node_inout, char *detail)
+{
+    struct sh_node_run *former = *node_inout;
+    SH_ASSERT(former->member && !former->is_started);
+    const struct sh_options *options = former->options;
+    const struct sh_node_world *world = former->world;
+    struct sh_node_origin origin = {.promoted = former->promoted};
+    enum shoal_err err = SHOAL_OK;
+    *node_inout = NULL;
+    former->promoted = NULL;
+    if (former->env.disk && !world)
+        err = sh_real_disk_create(options->data_dir, false, &origin.folder);
+    if (origin.folder)
+        sh_real_disk_hand_on(former->env.disk, origin.folder);
+    sh_node_destroy(former);
+    if (err)
+        sh_promoted_destroy(origin.promoted);
+    else
+        err = sh_node_create_from(options, world, &origin, node_inout, detail);
+    if (origin.folder)
+        origin.folder->ops->destroy(origin.folder);
+    return err;
 }
 
 const char *sh_node_address(const struct sh_node_run *node)

@@ -217,6 +217,8 @@ static bool asked_read(struct sh_locks *locks, struct sh_msg_in *in, struct aske
         return false;
     }
     enum shoal_err err = is_here(locks, asked.cid);
+    if (err == SHOAL_ELOST && in->type != SH_LOCKS_LOCK)
+        err = SHOAL_OK; /* the owner may still have the lock of a chunk that was removed */
     if (err != SHOAL_OK) {
         sh_msg_reply_error(in->msg, in->reply_to, in->type, err, NULL);
         return false;

@@ -118,6 +118,28 @@ static void view_say(struct rig *rig, uint64_t epoch, enum sh_node_state state, 
     rig_settle(rig);
 }
 
+/* A locked chunk is removed, and a zone of a former life is lost, in which the chunk may have been, as far as the node can tell: the lock can be given back, and none be taken. */
+static void unlocked_though_the_chunk_may_be_lost(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct ask held;
+    rig_open(&rig, 0);
+    shoal_cid cid = chunk_make(&rig);
+    lock(&rig, RIG_PEER, cid, 1, SH_LEASE_WRITER, 0, &held);
+    assert_int_equal(held.err, SHOAL_OK);
+    assert_int_equal(sh_store_remove(rig.store, (shoal_cid){shoal_cid_local(cid)}), SHOAL_OK);
+    sh_holdings_lost_set(sh_chunks_holdings(rig.chunks), rig.store, shoal_cid_local(cid));
+    lock(&rig, RIG_CLIENT, cid, 2, SH_LEASE_WRITER, 0, &held);
+    assert_int_equal(held.err, SHOAL_ELOST);
+    assert_int_equal(unlock(&rig, RIG_PEER, cid, 1), SHOAL_OK);
+    assert_int_equal(listed(&rig), 0);
+    sh_holdings_lost_clear(sh_chunks_holdings(rig.chunks)); /* an operator has accepted the loss */
+    lock(&rig, RIG_CLIENT, cid, 3, SH_LEASE_WRITER, 0, &held);
+    assert_int_equal(held.err, SHOAL_ENOCHUNK);
+    rig_close(&rig);
+}
+
 /* --- Waiting ------------------------------------------------------------------------------- */
 
 static void answered_when_granted(void **state)
@@ -404,11 +426,17 @@ static void one_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answered_when_granted),   cmocka_unit_test(asked_again),
-        cmocka_unit_test(no_room_to_wait),         cmocka_unit_test(client_gone),
-        cmocka_unit_test(client_gone_during_move), cmocka_unit_test(node_gone),
-        cmocka_unit_test(granted_to_nobody),       cmocka_unit_test(chunk_gone),
-        cmocka_unit_test(nonsense_is_refused),     cmocka_unit_test(one_way),
+        cmocka_unit_test(unlocked_though_the_chunk_may_be_lost),
+        cmocka_unit_test(answered_when_granted),
+        cmocka_unit_test(asked_again),
+        cmocka_unit_test(no_room_to_wait),
+        cmocka_unit_test(client_gone),
+        cmocka_unit_test(client_gone_during_move),
+        cmocka_unit_test(node_gone),
+        cmocka_unit_test(granted_to_nobody),
+        cmocka_unit_test(chunk_gone),
+        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(one_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

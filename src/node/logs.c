@@ -13,8 +13,10 @@
 #include "base/life.h"
 #include "base/log.h"
 #include "cluster/zones.h"
+#include "recover/former.h"
 #include "recover/home.h"
 #include "recover/home_log.h"
+#include "recover/restorer.h"
 
 #define DETAIL_BYTES 256
 
@@ -30,12 +32,17 @@ struct sh_logs {
     struct sh_zones *zones; /* NULL: it asks nothing about zones */
     bool is_self;           /* the chunks are in the own log */
     struct sh_keeper *keeper;
-    struct sh_replog *log; /* NULL: it is not open yet */
+    struct sh_restorer
+        *restorer; /* NULL: it keeps nothing for others, or can't have zones of others */
+    struct sh_former_zones former;
+    struct sh_replog *log; /* NULL: it is neither made nor open */
+    bool is_open;
     struct sh_completion *completed;
     size_t completed_count, completed_room;
-    struct sh_view view;      /* the last one */
-    shoal_nid nid;            /* whose log it is, */
-    uint64_t cluster;         /* and of which cluster */
+    struct sh_view view;  /* the last one */
+    struct sh_view first; /* the first one in which this life is up; none: it has not come yet */
+    shoal_nid nid;        /* whose log it is, */
+    uint64_t cluster;     /* and of which cluster */
     struct sh_logs_dump dump; /* that somebody reads */
     struct sh_write last;     /* all that was written before the end */
     _Atomic bool is_synced;
@@ -115,10 +122,30 @@ static enum sh_keeper_life life_of(void *arg, shoal_nid nid, uint64_t life)
     return sh_life_is_former(life, node->instance) ? SH_KEEPER_LIFE_OVER : SH_KEEPER_LIFE_UNKNOWN;
 }
 
+/* A node that is not in the first view has joined since. */
+static bool is_younger(void *arg, shoal_nid nid, uint64_t life)
+{
+    struct sh_logs *logs = arg;
+    const struct sh_node *node = sh_view_find(&logs->first, nid);
+    return logs->first.epoch && (!node || sh_life_is_former(node->instance, life));
+}
+
 static void keeper_wake(void *arg)
 {
     const struct sh_logs *logs = arg;
     logs->config.wake(logs->config.arg);
+}
+
+static void view_wanted(void *arg)
+{
+    const struct sh_logs *logs = arg;
+    logs->config.view_wanted(logs->config.arg);
+}
+
+static bool is_confirmed(void *arg)
+{
+    const struct sh_logs *logs = arg;
+    return logs->config.is_confirmed(logs->config.arg);
 }
 
 static void record_get(void *arg, uint64_t zone, struct sh_zone_op *op)
@@ -137,10 +164,35 @@ static enum shoal_err keeper_create(struct sh_logs *logs)
                                           .zones_max = KEPT_ZONES_MAX,
                                           .credit_bytes = CREDIT_BYTES,
                                           .life_of = life_of,
+                                          .is_younger = is_younger,
+                                          .is_confirmed = is_confirmed,
+                                          .view_wanted = view_wanted,
                                           .record_get = record_get,
                                           .wake = keeper_wake,
                                           .arg = logs};
     return sh_keeper_create(&kept, &logs->keeper);
+}
+
+static enum shoal_err restorer_create(struct sh_logs *logs)
+{
+    const struct sh_logs_config *config = &logs->config;
+    const struct sh_restorer_config restorer = {.msg = config->msg,
+                                                .keeper = logs->keeper,
+                                                .backup = logs->backup,
+                                                .store = config->store,
+                                                .zones = logs->zones,
+                                                .clock = config->env.clock,
+                                                .life = config->life,
+                                                .directory = config->directory,
+                                                .is_confirmed = config->is_confirmed,
+                                                .may_take = config->may_take,
+                                                .may_have = config->may_have,
+                                                .serves = config->serves,
+                                                .completed = config->completed,
+                                                .make_room = config->make_room,
+                                                .wake = config->wake,
+                                                .arg = config->arg};
+    return sh_restorer_create(&restorer, &logs->restorer);
 }
 
 static enum shoal_err zones_create(struct sh_logs *logs)
@@ -159,6 +211,7 @@ static enum shoal_err backup_create(const struct sh_logs_config *config, struct 
                                       .zone_bytes = options->zone_bytes,
                                       .window_bytes = options->replicas ? SH_HOME_WINDOW_BYTES : 0,
                                       .wake = config->wake,
+                                      .results = zones ? config->results : NULL,
                                       .arg = config->arg};
     if (zones)
         backed.cluster = (struct sh_backup_cluster){.msg = config->msg,
@@ -199,6 +252,13 @@ enum shoal_err sh_logs_create(const struct sh_logs_config *config, struct sh_bac
     if (!err)
         err = backup_create(config, logs->is_self ? NULL : logs->zones, backup_out);
     logs->backup = *backup_out;
+    if (!err && !logs->is_self && logs->keeper)
+        err = restorer_create(logs);
+    logs->former = (struct sh_former_zones){.zones = logs->zones,
+                                            .clock = config->env.clock,
+                                            .life = config->life,
+                                            .wake = config->wake,
+                                            .arg = config->arg};
     return err;
 }
 
@@ -216,10 +276,12 @@ void sh_logs_leave(struct sh_logs *logs)
 {
     if (!logs)
         return;
-    if (logs->log && logs->keeper)
+    if (logs->is_open && logs->keeper)
         flush(logs);
     sh_zones_destroy(logs->zones);
     logs->zones = NULL;
+    sh_restorer_destroy(logs->restorer);
+    logs->restorer = NULL;
     if (!logs->is_self && logs->backup)
         sh_backup_leave(logs->backup);
     sh_keeper_destroy(logs->keeper);
@@ -332,7 +394,13 @@ static void explain(struct sh_logs *logs, enum shoal_err err, const struct sh_re
     (void)where(logs, text);
     if (!logs->log && explain_device(logs, err, detail))
         return;
-    if (err == SHOAL_ECLUSTER)
+    if (err == SHOAL_ECLUSTER && !logs->nid.v)
+        snprintf(
+            detail, DETAIL_BYTES,
+            "%s is the log of another node, and this peer has been none yet: give this peer a %s "
+            "of its own",
+            text, is_raw(logs) ? "device" : "folder");
+    else if (err == SHOAL_ECLUSTER)
         snprintf(detail, DETAIL_BYTES,
                  "%s is the log of another node than node %u of this cluster: give this peer a "
                  "%s of its own",
@@ -428,12 +496,25 @@ static enum shoal_err home_open(struct sh_logs *logs, struct sh_recovered *found
     return err;
 }
 
+/* Whether the log has zones that this peer has kept by itself. A replica of a zone that a former life of it has made is another peer's by now, in a later
+ * incarnation. */
+static bool has_own(const struct sh_logs *logs)
+{
+    struct sh_replog_zone *zone;
+    uint64_t above = (uint64_t)(logs->nid.v + 1) << 48;
+    while ((zone = sh_replog_zone_below(logs->log, above)) &&
+           sh_replog_zone_id(zone) >> 48 == logs->nid.v) {
+        if (sh_replog_zone_known(zone).incarnation == SH_HOME_INCARNATION)
+            return true;
+        above = sh_replog_zone_id(zone);
+    }
+    return false;
+}
+
 /* The chunks are in the logs of others. */
 static enum shoal_err peers_open(struct sh_logs *logs, char *detail)
 {
-    uint64_t above = (uint64_t)(logs->nid.v + 1) << 48;
-    const struct sh_replog_zone *zone = sh_replog_zone_below(logs->log, above);
-    if (zone && sh_replog_zone_id(zone) >> 48 == logs->nid.v) {
+    if (has_own(logs)) {
         char text[WHERE_BYTES];
         snprintf(detail, DETAIL_BYTES,
                  "%s has chunks of this peer, which would be lost: start it with replicas_at self",
@@ -450,10 +531,31 @@ static uint64_t disk_id(shoal_nid nid, uint64_t cluster)
     return sh_mix64(cluster ^ (uint64_t)nid.v << 48) | 1;
 }
 
+/* The superpeers have admitted this life: from then on they know that the node's former ones are over, and may be asked for zones of these. */
+static void joined_look(struct sh_logs *logs)
+{
+    const struct sh_node *self = sh_view_find(&logs->view, logs->nid);
+    if (!self || self->instance != logs->config.life)
+        return;
+    logs->former.nid = logs->nid;
+    if (!logs->first.epoch && sh_view_copy(&logs->first, &logs->view))
+        SH_WARN("node", "no memory for the view in which this peer has joined");
+}
+
+enum shoal_err sh_logs_make(struct sh_logs *logs, char *detail)
+{
+    const struct sh_recovered found = {0};
+    SH_ASSERT(!logs->log);
+    enum shoal_err err = log_open(logs);
+    if (err)
+        explain(logs, err, &found, detail);
+    return err;
+}
+
 enum shoal_err sh_logs_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluster, char *detail)
 {
     struct sh_recovered found = {0};
-    SH_ASSERT(nid.v && !logs->log);
+    SH_ASSERT(nid.v && !logs->is_open);
     if (!cluster) {
         snprintf(detail, DETAIL_BYTES,
                  "replicas: in a cluster with registry memory a peer that is started again is "
@@ -463,7 +565,7 @@ enum shoal_err sh_logs_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluste
     logs->nid = nid;
     logs->cluster = cluster;
     sh_backup_nid_set(logs->backup, nid);
-    enum shoal_err err = log_open(logs);
+    enum shoal_err err = logs->log ? sh_replog_name(logs->log, cluster, nid.v) : log_open(logs);
     if (!err)
         err = sh_logs_is_self(logs) ? home_open(logs, &found) : peers_open(logs, detail);
     if (err) {
@@ -473,8 +575,12 @@ enum shoal_err sh_logs_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluste
         logs->log = NULL;
         return err;
     }
+    logs->is_open = true;
     if (logs->keeper)
         sh_keeper_log_set(logs->keeper, logs->log, disk_id(nid, cluster));
+    if (logs->restorer)
+        sh_restorer_begin(logs->restorer, logs->log, nid);
+    joined_look(logs); /* the view may have come while the log was being opened */
     SH_INFO("node", "the log is open", SH_U64("zones", found.zones), SH_U64("chunks", found.chunks),
             SH_U64("completions", found.completions), SH_U64("bytes", found.payload_bytes));
     return SHOAL_OK;
@@ -482,7 +588,7 @@ enum shoal_err sh_logs_open(struct sh_logs *logs, shoal_nid nid, uint64_t cluste
 
 bool sh_logs_is_open(const struct sh_logs *logs)
 {
-    return logs->log != NULL;
+    return logs->is_open;
 }
 
 void sh_logs_close(struct sh_logs *logs)
@@ -493,6 +599,7 @@ void sh_logs_close(struct sh_logs *logs)
     sh_replog_close(logs->log);
     free(logs->completed);
     sh_view_destroy(&logs->view);
+    sh_view_destroy(&logs->first);
     free(logs);
 }
 
@@ -507,6 +614,22 @@ void sh_logs_view(struct sh_logs *logs, const struct sh_view *view)
         SH_WARN("node", "the view is not known to the peer's logs", SH_ERR(err ? err : backup_err));
     if (logs->keeper)
         sh_keeper_view_changed(logs->keeper);
+    joined_look(logs);
+}
+
+bool sh_logs_are_former_over(const struct sh_logs *logs)
+{
+    return !logs || !logs->zones || sh_former_zones_are_over(&logs->former);
+}
+
+bool sh_logs_is_opening(const struct sh_logs *logs)
+{
+    return logs && logs->restorer && sh_restorer_is_opening(logs->restorer);
+}
+
+bool sh_logs_are_former_lost(const struct sh_logs *logs)
+{
+    return logs && logs->zones && sh_former_zones_are_lost(&logs->former);
 }
 
 void sh_logs_link_event(struct sh_logs *logs, const struct sh_msg_event *event)
@@ -525,23 +648,33 @@ static unsigned run(void *arg)
     const struct sh_clock *clock = &logs->config.env.clock;
     uint64_t now_ns = sh_now(clock);
     uint32_t seconds = seconds_now(clock);
-    if (!logs->log)
+    if (!logs->is_open)
         return 0;
     sh_logs_dump_step(&logs->dump, now_ns);
     unsigned work = sh_backup_step(logs->backup, now_ns, seconds);
     if (!sh_logs_is_self(logs)) /* else the backup has */
         work += sh_replog_step(logs->log, now_ns, seconds);
+    if (logs->restorer)
+        work += sh_restorer_step(logs->restorer, now_ns);
+    if (logs->zones)
+        sh_former_zones_step(&logs->former, now_ns);
     return work + (logs->keeper ? sh_keeper_step(logs->keeper, now_ns) : 0);
 }
 
 static uint64_t due_ns(void *arg)
 {
     const struct sh_logs *logs = arg;
-    if (!logs->log)
+    if (!logs->is_open)
         return SH_NEVER;
     uint64_t due = sh_backup_due_ns(logs->backup), log_due = sh_replog_due_ns(logs->log);
     uint64_t keeper_due = logs->keeper ? sh_keeper_due_ns(logs->keeper) : SH_NEVER;
     uint64_t dump_due = sh_logs_dump_due_ns(&logs->dump);
+    uint64_t restorer_due = logs->restorer ? sh_restorer_due_ns(logs->restorer) : SH_NEVER;
+    uint64_t former_due = logs->zones ? sh_former_zones_due_ns(&logs->former) : SH_NEVER;
+    if (restorer_due < due)
+        due = restorer_due;
+    if (former_due < due)
+        due = former_due;
     if (log_due < due)
         due = log_due;
     if (dump_due < due)
@@ -589,7 +722,7 @@ bool sh_logs_is_repaired(const struct sh_logs *logs)
 
 struct sh_logs_told sh_logs_told(struct sh_logs *logs)
 {
-    if (!logs || !logs->log)
+    if (!logs || !logs->is_open)
         return (struct sh_logs_told){.log = NULL};
     return (struct sh_logs_told){
         .log = logs->log, .backup = logs->backup, .keeper = logs->keeper, .dump = &logs->dump};

@@ -25,6 +25,7 @@
 #include "msg/msg.h"
 #include "node/logs_told.h"
 #include "recover/log_place.h"
+#include "recover/restorer.h"
 
 struct sh_logs;
 
@@ -37,6 +38,19 @@ struct sh_logs_config {
     struct sh_directory *directory;
     uint64_t life; /* of this process; 0: it has none, as it has no data_dir */
     void (*wake)(void *arg);
+    bool (*is_confirmed)(void *arg); /* as of struct sh_keeper_config, like the next one */
+    void (*view_wanted)(void *arg);
+    /* Of zones that the peer brings back (recover/restorer.h). */
+    bool (*may_take)(void *arg, shoal_nid former);
+    bool (*may_have)(void *arg, shoal_cid cid);
+    bool (*serves)(void *arg, shoal_cid first, shoal_cid last);
+    void (*completed)(void *arg, const struct sh_completion *completion);
+    enum shoal_err (*make_room)(void *arg, const struct sh_room_wish *wish,
+                                struct sh_room_found *found_out);
+    /* As of struct sh_backup_config. */
+    void (*results)(void *arg, uint64_t first, uint64_t last,
+                    void (*each)(void *each_arg, const struct sh_completion *completion),
+                    void *each_arg);
     void *arg;
 };
 
@@ -55,6 +69,9 @@ void sh_logs_leave(struct sh_logs *logs);
 /* Changes that are not synced may be lost: sh_logs_sync_begin. After the backup is destroyed, before the disk is. NULL is allowed. */
 void sh_logs_close(struct sh_logs *logs);
 
+/* Makes the log of a peer that is no node yet, or opens one that such a peer has made: so that there is nothing to wait for, but for its name, when the peer has joined, whose lease runs then.
+ * Waits for the disk. Errors, and detail, as below. */
+SHOAL_NODISCARD enum shoal_err sh_logs_make(struct sh_logs *logs, char *detail);
 /* Opens the node's log in its cluster and brings back what it has. Once; waits for the disk. detail (256 bytes): what is
  * wrong, and what to do. EINVAL: the log is of another node, or the cluster does not take the peer back as the same one (cluster
  * 0); else errors of sh_replog_open and sh_recover_home_run. */
@@ -73,6 +90,13 @@ struct sh_step sh_logs_zones_step(struct sh_logs *logs);
 /* The nodes as they are now; borrowed. msg tells of a connection. */
 void sh_logs_view(struct sh_logs *logs, const struct sh_view *view);
 void sh_logs_link_event(struct sh_logs *logs, const struct sh_msg_event *event);
+
+/* Whether nothing that this node had in former lives is still to be brought back: by others, or by this one. */
+bool sh_logs_are_former_over(const struct sh_logs *logs);
+/* They are over, and some of it is lost, for good. */
+bool sh_logs_are_former_lost(const struct sh_logs *logs);
+/* As sh_restorer_is_opening. */
+bool sh_logs_is_opening(const struct sh_logs *logs);
 
 /* Whether the peer's chunks are in its own log. */
 bool sh_logs_is_self(const struct sh_logs *logs);

@@ -98,9 +98,9 @@ static void restart(shoal_cid cid)
     log_steps();
 }
 
-/* Whether the node knows what came of a request, by what it answers a client that repeats it. */
-static bool is_known(shoal_cid cid, uint64_t client, uint16_t nid, uint64_t number,
-                     uint64_t *value_out)
+/* What the node answers a client that repeats a request. */
+static enum shoal_err outcome_ask(shoal_cid cid, uint64_t client, uint16_t nid, uint64_t number,
+                                  bool *is_known_out, uint64_t *value_out)
 {
     static struct ask ask;
     uint8_t payload[SH_MOVES_OUTCOME_BYTES];
@@ -111,10 +111,21 @@ static bool is_known(shoal_cid cid, uint64_t client, uint16_t nid, uint64_t numb
     sh_put64(&w, number);
     ask_send(&ask, SH_MOVES_OUTCOME, sh_bytes_make(payload, sizeof payload));
     assert_true(ask.is_done);
-    assert_int_equal(ask.err, SHOAL_OK);
+    if (ask.err)
+        return ask.err;
     assert_int_equal(sh_load16(ask.answer + 1), SHOAL_OK);
     *value_out = sh_load64(ask.answer + 3);
-    return ask.answer[0];
+    *is_known_out = ask.answer[0];
+    return SHOAL_OK;
+}
+
+/* Whether it knows what came of that. */
+static bool is_known(shoal_cid cid, uint64_t client, uint16_t nid, uint64_t number,
+                     uint64_t *value_out)
+{
+    bool is_it;
+    assert_int_equal(outcome_ask(cid, client, nid, number, &is_it, value_out), SHOAL_OK);
+    return is_it;
 }
 
 /* --- The tests --------------------------------------------------------------------------------- */
@@ -205,29 +216,109 @@ static void more_than_there_is_room_for(void **state)
     assert_true(is_known(moved_chunk(2), 7, SOURCE, 1000 + MOST - 1, &value));
 }
 
-/* A batch that is called off while it is being recorded. */
-static void called_off(void **state)
+static void done_send(uint64_t sequence, bool is_committed)
 {
-    (void)state;
     uint8_t payload[SH_MOVES_DONE_BYTES];
     struct sh_out out;
-    for (uint32_t i = 0; i < MOST; i++)
-        results[i] = (struct sh_outcome){.client = 7, .number = 1 + i, .nid = {SOURCE}};
-    gate_hold(&test.gate, true);
-    stage_send(1, SMALL, MOST);
-    assert_false(stage.is_done);
-    sh_store64(payload, 1);
-    payload[8] = 0;
+    sh_store64(payload, sequence);
+    payload[8] = is_committed;
     assert_int_equal(sh_msg_begin(test.rig.askers[RIG_PEER].msg, (shoal_nid){RIG_NID},
                                   SH_MOVES_DONE, sizeof payload, &out),
                      SHOAL_OK);
     sh_put_raw(&out.w, sh_bytes_make(payload, sizeof payload));
     sh_msg_end(test.rig.askers[RIG_PEER].msg, &out);
     settle();
+}
+
+/* A batch that is called off while it is being recorded. */
+static void called_off(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < MOST; i++)
+        results[i] = (struct sh_outcome){.client = 7, .number = 1 + i, .nid = {SOURCE}};
+    gate_hold(&test.gate, true);
+    stage_send(1, SMALL, MOST);
+    assert_false(stage.is_done);
+    done_send(1, false);
     assert_true(stage.is_done);
     assert_int_equal(stage.err, SHOAL_ECANCELED);
     assert_false(sh_moves_has_staged(test.moves));
     disk_catches_up();
+}
+
+/* What a node made that has failed since, and whose zone was brought back here: who asks names no chunk, as it does not know that there is one. */
+static void what_another_node_made(void **state)
+{
+    (void)state;
+    const struct sh_completion completion = {
+        .client = 8, .number = 3, .node = SOURCE, .chunk = moved_chunk(40).v, .is_create = true};
+    shoal_cid any = shoal_cid_make((shoal_nid){SOURCE}, 0);
+    uint64_t value;
+    struct sh_completion told = completion;
+    told.is_with_chunk = true;
+    sh_moves_completed(test.moves, &told);
+    assert_false(is_known(any, 8, SOURCE, 3, &value)); /* the chunk is not here */
+    sh_moves_completed(test.moves, &completion);
+    assert_true(is_known(any, 8, SOURCE, 3, &value));
+    assert_int_equal(value, 40);
+    assert_false(is_known(any, 8, SOURCE, 4, &value));
+    any = shoal_cid_make((shoal_nid){SOURCE + 1}, 0);
+    assert_false(is_known(any, 8, SOURCE + 1, 3, &value));
+}
+
+/* Who asks all nodes names no chunk. A result that has come with a chunk says nothing before it is decided that the chunk is here, and if it is not: what the source had done may be lost with the
+ * source. */
+static void of_a_batch_that_is_not_decided(void **state)
+{
+    (void)state;
+    shoal_cid any = shoal_cid_make((shoal_nid){SOURCE}, 0);
+    uint64_t value;
+    bool is_it;
+    for (unsigned is_committed = 0; is_committed < 2; is_committed++) {
+        uint64_t sequence = 1 + is_committed;
+        results[0] =
+            (struct sh_outcome){.client = 5, .number = 10 + sequence, .nid = {SOURCE}, .value = 41};
+        stage_send(sequence, SMALL, 1);
+        disk_catches_up();
+        stage_await();
+        assert_int_equal(outcome_ask(any, 5, SOURCE, 10 + sequence, &is_it, &value), SHOAL_EBUSY);
+        done_send(sequence, is_committed);
+        disk_catches_up();
+        assert_int_equal(is_known(any, 5, SOURCE, 10 + sequence, &value), is_committed);
+        /* The chunk comes in another way, or goes on. */
+        sh_holdings_set(sh_chunks_holdings(test.rig.chunks), moved_chunk(sequence),
+                        moved_chunk(sequence), is_committed ? SH_HOLDING_PLAIN : SH_HOLDING_HELD,
+                        SHOAL_NID_NONE);
+        assert_int_equal(is_known(any, 5, SOURCE, 10 + sequence, &value), is_committed);
+    }
+}
+
+/* A zone is about to be served whose results are not told yet: nobody is told that a request is not known here. */
+static void while_a_zone_opens(void **state)
+{
+    (void)state;
+    shoal_cid any = shoal_cid_make((shoal_nid){SOURCE}, 0);
+    uint64_t value;
+    bool is_it;
+    test.is_opening = true;
+    assert_int_equal(outcome_ask(any, 5, SOURCE, 1, &is_it, &value), SHOAL_EBUSY);
+    test.is_opening = false;
+    assert_false(is_known(any, 5, SOURCE, 1, &value));
+}
+
+/* A chunk of a former life was removed, and the result is here. Another zone of that life is lost: the chunk may have been in it, as far as this node can tell, but the result counts. */
+static void of_a_chunk_that_may_be_lost(void **state)
+{
+    (void)state;
+    shoal_cid cid = chunk_make(8);
+    const struct sh_completion completion = {
+        .client = 8, .number = 3, .node = SOURCE, .chunk = cid.v};
+    uint64_t value;
+    assert_int_equal(sh_store_remove(test.rig.store, (shoal_cid){shoal_cid_local(cid)}), SHOAL_OK);
+    sh_moves_completed(test.moves, &completion);
+    sh_holdings_lost_set(sh_chunks_holdings(test.rig.chunks), test.rig.store, shoal_cid_local(cid));
+    assert_true(is_known(cid, 8, SOURCE, 3, &value));
+    assert_false(is_known(cid, 8, SOURCE, 4, &value));
 }
 
 int main(void)
@@ -237,6 +328,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(of_a_chunk_in_pieces, setup, teardown),
         cmocka_unit_test_setup_teardown(more_than_there_is_room_for, setup, teardown),
         cmocka_unit_test_setup_teardown(called_off, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_another_node_made, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_a_chunk_that_may_be_lost, setup, teardown),
+        cmocka_unit_test_setup_teardown(of_a_batch_that_is_not_decided, setup, teardown),
+        cmocka_unit_test_setup_teardown(while_a_zone_opens, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,8 @@
 #define STAGE_BYTES (32u << 20)
 #define QUESTION_NS UINT64_C(1000000000)
 #define TROUBLES_MAX 16
+#define BUSY_MAX                                                                                   \
+    48 /* a target that was started again is busy until its former life's zones are with others: 12 s */
 #define LIMITS_MAX 3 /* ELIMIT may also have been said on the way, by a node with too much to do */
 /* A drain goes on for as long as what is in its way may pass; so often it asks then. */
 #define TROUBLE_NS_MAX UINT64_C(1000000000)
@@ -215,7 +217,8 @@ static void trouble(struct sh_moves *moves, const struct sh_move_batch *batch, e
     moves->trouble_sequence = moves->sequence;
     uint64_t pause_ns = SH_MOVES_AGAIN_NS * ++moves->troubles;
     bool goes_on = moves->drains && is_passing(err);
-    if (moves->troubles > TROUBLES_MAX && !goes_on) {
+    unsigned most = err == SHOAL_EBUSY ? BUSY_MAX : TROUBLES_MAX;
+    if (moves->troubles > most && !goes_on) {
         job_end(moves, err);
         return;
     }
@@ -561,6 +564,10 @@ static void gather(struct sh_moves *moves)
         job_end(moves, SHOAL_OK);
         return;
     }
+    if (moves->config.must_wait && moves->config.must_wait(moves->config.arg)) {
+        moves->due_ns = now_of(moves) + SH_MOVES_AGAIN_NS;
+        return;
+    }
     struct sh_move_batch *batch = place_find(moves);
     if (batch && sh_moves_gather(moves, batch)) {
         batch_begin(batch);
@@ -773,6 +780,14 @@ void sh_moves_destroy(struct sh_moves *moves)
     free(moves->full);
     free(moves->highest);
     free(moves);
+}
+
+bool sh_moves_has_staged_of(const struct sh_moves *moves, shoal_nid source)
+{
+    const struct sh_staged *staged = moves->staged;
+    while (staged && staged->source.v != source.v)
+        staged = staged->next;
+    return staged;
 }
 
 bool sh_moves_has_staged(const struct sh_moves *moves)

@@ -232,6 +232,50 @@ static enum shoal_err outcomes_collect(struct sh_move_batch *batch)
     return batch->outcomes_err;
 }
 
+struct results {
+    shoal_cid first, last;
+    shoal_nid self;
+    void (*each)(void *arg, const struct sh_completion *completion);
+    void *arg;
+};
+
+/* An error was told to nobody, and is worked out anew (backup/completion.h). */
+static void moved_result_tell(void *arg, const struct sh_outcome *outcome)
+{
+    const struct results *results = arg;
+    if (outcome->err || outcome->cid < results->first.v || outcome->cid > results->last.v)
+        return;
+    const struct sh_completion completion = {.client = outcome->client,
+                                             .number = outcome->number,
+                                             .node = outcome->nid.v,
+                                             .chunk = outcome->cid,
+                                             .value = outcome->value};
+    results->each(results->arg, &completion);
+}
+
+static void own_result_tell(void *arg, const struct sh_once_id *id,
+                            const struct sh_once_result *result)
+{
+    const struct results *results = arg;
+    if (result->err || result->about < results->first.v || result->about > results->last.v)
+        return;
+    const struct sh_completion completion = {.client = id->client,
+                                             .number = id->number,
+                                             .acknowledged = id->acknowledged,
+                                             .node = results->self.v,
+                                             .chunk = result->about,
+                                             .value = result->value};
+    results->each(results->arg, &completion);
+}
+
+void sh_moves_results(const struct sh_moves *moves, shoal_cid first, shoal_cid last,
+                      void (*each)(void *arg, const struct sh_completion *completion), void *arg)
+{
+    struct results results = {first, last, self_of(moves), each, arg};
+    sh_once_each(sh_chunks_once(moves->config.chunks), first.v, last.v, own_result_tell, &results);
+    sh_outcomes_each(moves->outcomes, first.v, last.v, moved_result_tell, &results);
+}
+
 /* --- The message --------------------------------------------------------------------------- */
 
 /* Adds up the chunks' sizes, as they are now that nobody changes them. */

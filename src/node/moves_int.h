@@ -100,6 +100,7 @@ struct sh_former {
     shoal_cid asked; /* what the superpeer was asked about, and moves->changes then */
     uint64_t changes;
     bool is_asking;
+    bool has_lost; /* the holdings were told that chunks of former lives are lost */
     uint64_t due_ns;
     struct sh_request request;
     /* Chunks that came back from the node's log: in the store's order, those before `swept` are served, or are gone. */
@@ -127,6 +128,8 @@ struct sh_moves {
     struct sh_outcomes *outcomes;
     /* The source's. */
     struct sh_move_job job;
+    struct sh_move_job
+        asked; /* the last one that somebody asked for, while the node has one of its own */
     shoal_cid first, last;
     shoal_nid target; /* NONE: in turn */
     bool drains, is_canceled;
@@ -216,11 +219,15 @@ void sh_moves_target_end(struct sh_moves *moves);
 
 /* moves_former.c. Whether it is not known yet which own chunks of a former life are elsewhere. */
 bool sh_moves_is_finding_out(const struct sh_moves *moves);
+/* Whether a chunk has come in a batch that is not decided. */
+bool sh_moves_is_staged(const struct sh_moves *moves, shoal_cid cid);
 /* Whether the store may have chunks that came back from the log, and are other peers' by now. */
 bool sh_moves_is_sweeping(const struct sh_moves *moves);
 unsigned sh_moves_former_step(struct sh_moves *moves, uint64_t now_ns);
 uint64_t sh_moves_former_due_ns(const struct sh_moves *moves);
 void sh_moves_former_end(struct sh_moves *moves);
+/* Whether zones of former lives are lost, and no operator has accepted that. */
+bool sh_moves_former_are_lost(const struct sh_moves *moves);
 
 /* moves_vacant.c. stop: no answer of before counts any more. */
 void sh_moves_vacant_register(struct sh_moves *moves);

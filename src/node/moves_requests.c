@@ -1,6 +1,7 @@
 /* What others ask of a source: to begin a job, how far it is, to end it. */
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "node/job.h"
@@ -28,16 +29,22 @@ static bool move_read(struct sh_reader *r, struct sh_moves *wish, uint64_t *numb
            wish->first.v <= wish->last.v;
 }
 
-/* Why a job may not begin; OK: it may. *text_out: for the asker. */
+/* Whether the job is the node's own, which it ends where somebody asks for one. */
+static bool is_own(const struct sh_moves *moves)
+{
+    return !moves->job.number;
+}
+
+/* Why a job may not begin; OK: it may, once the node's own is over. *text_out: for the asker. */
 static enum shoal_err move_check(struct sh_moves *moves, const struct sh_moves *wish,
                                  const char **text_out)
 {
     shoal_nid self = sh_msg_nid(moves->config.msg);
     struct sh_node node;
     *text_out = "another migration is under way";
-    if (moves->work != SH_MOVE_IDLE)
+    if (moves->work != SH_MOVE_IDLE && !is_own(moves))
         return SHOAL_EBUSY;
-    *text_out = "a graph is loaded, whose index knows its chunks on this node";
+    *text_out = "a graph is being loaded or removed on this node";
     if (!sh_moves_may(moves))
         return SHOAL_EBUSY;
     *text_out = "a dump is being loaded into this node";
@@ -66,15 +73,21 @@ static void on_move(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, "no such migration");
         return;
     }
-    if (number == moves->job.number) {
+    if (number == moves->job.number || number == moves->asked.number) {
         sh_msg_reply_ok(in->msg, in->reply_to, in->type);
         return;
     }
     enum shoal_err err = move_check(moves, &wish, &text);
+    if (!err && moves->work != SH_MOVE_IDLE) {
+        moves->is_canceled = true;
+        text = "this node makes room for a zone, which it ends";
+        err = SHOAL_EAGAIN;
+    }
     if (err) {
         refuse(in, err, text);
         return;
     }
+    moves->asked = (struct sh_move_job){.number = 0};
     sh_moves_begin(moves, &wish, number);
     SH_INFO("node", "migration begun", SH_U64("by", in->reply_to.nid.v),
             SH_U64("to", moves->target.v));
@@ -84,20 +97,22 @@ static void on_move(void *arg, struct sh_msg_in *in)
 static void on_job(void *arg, struct sh_msg_in *in)
 {
     struct sh_moves *moves = arg;
+    const struct sh_move_job *job = moves->asked.number ? &moves->asked : &moves->job;
     struct sh_out out;
-    if (!sh_job_is_meant(in, moves->job.number, true) ||
+    if (!sh_job_is_meant(in, job->number, true) ||
         sh_msg_reply(in->msg, in->reply_to, in->type, SH_MOVE_JOB_BYTES, &out) != SHOAL_OK)
         return;
-    sh_move_job_put(&out.w, &moves->job);
+    sh_move_job_put(&out.w, job);
     sh_msg_end(in->msg, &out);
 }
 
 static void on_cancel(void *arg, struct sh_msg_in *in)
 {
     struct sh_moves *moves = arg;
-    if (!sh_job_is_meant(in, moves->job.number, false))
+    bool is_over = moves->asked.number;
+    if (!sh_job_is_meant(in, is_over ? moves->asked.number : moves->job.number, false))
         return;
-    moves->is_canceled = true;
+    moves->is_canceled |= !is_over;
     sh_msg_reply_ok(in->msg, in->reply_to, in->type);
 }
 
@@ -113,6 +128,37 @@ static void on_undrain(void *arg, struct sh_msg_in *in)
         moves->is_canceled = true;
     sh_chunks_creates_refuse(moves->config.chunks, false);
     sh_msg_reply_ok(in->msg, in->reply_to, in->type);
+}
+
+/* --- The node's own ------------------------------------------------------------------------ */
+
+enum shoal_err sh_moves_own_begin(struct sh_moves *moves, shoal_nid target, uint64_t bytes)
+{
+    const struct sh_moves wish = {.last = {UINT64_MAX}, .target = target, .bytes_max = bytes};
+    const char *text;
+    SH_ASSERT(target.v && bytes);
+    if (moves->work != SH_MOVE_IDLE)
+        return SHOAL_EBUSY;
+    enum shoal_err err = move_check(moves, &wish, &text);
+    if (err)
+        return err;
+    /* Who asked for the last one may not have heard yet that it is over. */
+    if (moves->job.number)
+        moves->asked = moves->job;
+    sh_moves_begin(moves, &wish, 0);
+    SH_INFO("node", "chunks are moved to make room", SH_U64("to", target.v),
+            SH_U64("bytes", bytes));
+    return SHOAL_OK;
+}
+
+bool sh_moves_own_is_over(const struct sh_moves *moves, uint64_t *chunks_out, uint64_t *bytes_out)
+{
+    bool is_own = !moves->job.number;
+    if (is_own && moves->work != SH_MOVE_IDLE)
+        return false;
+    *chunks_out = is_own ? moves->job.chunks : 0;
+    *bytes_out = is_own ? moves->job.bytes : 0;
+    return true;
 }
 
 void sh_moves_requests_register(struct sh_moves *moves)

@@ -76,10 +76,19 @@ static void list_leave(struct sh_staged **list, const struct sh_staged *staged)
     *list = staged->next;
 }
 
+/* What the source of a batch had done, of which nothing comes, may be lost with the source. Results of a committed one count anywhere by now (results_keep). */
+static void results_void(struct sh_moves *moves, const struct sh_staged *staged)
+{
+    for (size_t i = 0; i < staged->results_count; i++)
+        sh_outcomes_void(moves->outcomes, &staged->results[i]);
+}
+
 /* The backup keeps its write for as long as it is being logged. */
 static void staged_free(struct sh_moves *moves, struct sh_staged *staged)
 {
     list_leave(&moves->staged, staged);
+    results_void(moves, staged);
+    staged->results_count = 0;
     if (staged->is_asking)
         (void)sh_msg_cancel(moves->config.msg, &staged->request);
     free(staged->results);
@@ -198,6 +207,24 @@ static void results_tell(struct sh_moves *moves, struct sh_staged *staged)
     }
 }
 
+static void outcome_keep(struct sh_moves *moves, const struct sh_outcome *outcome)
+{
+    enum shoal_err err = sh_outcomes_add(moves->outcomes, outcome, sh_now(&moves->config.clock));
+    if (err)
+        SH_WARN("node", "a request that is repeated may be done twice", SH_ERR(err),
+                SH_U64("number", outcome->number));
+}
+
+/* They count wherever the chunks go. */
+static void results_keep(struct sh_moves *moves, const struct sh_staged *staged)
+{
+    for (size_t i = 0; i < staged->results_count; i++) {
+        struct sh_outcome outcome = staged->results[i];
+        outcome.is_with_chunk = false;
+        outcome_keep(moves, &outcome);
+    }
+}
+
 /* The batch is this node's from now on. */
 static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
 {
@@ -208,6 +235,7 @@ static void staged_commit(struct sh_moves *moves, struct sh_staged *staged)
     for (size_t i = 0; i < staged->count; i++)
         sh_holdings_set(moves->holdings, staged->runs[i].first, staged->runs[i].last,
                         is_own ? SH_HOLDING_PLAIN : SH_HOLDING_HELD, SHOAL_NID_NONE);
+    results_keep(moves, staged);
     staged_free(moves, staged);
 }
 
@@ -341,6 +369,7 @@ static enum shoal_err outcomes_take(struct sh_moves *moves, struct sh_staged *st
         if (!sh_outcome_get(r, &outcome) || !sh_reader_ok(r) || !outcome.client ||
             !outcome.number || !outcome.nid.v || !is_in(staged, outcome.cid))
             return SHOAL_EPROTO;
+        outcome.is_with_chunk = true;
         enum shoal_err err = sh_outcomes_add(moves->outcomes, &outcome, now_ns);
         if (err)
             return err;
@@ -375,6 +404,18 @@ static enum shoal_err room_check(const struct sh_moves *moves, uint64_t bytes)
     return bytes + bytes / 4 <= free_bytes ? SHOAL_OK : SHOAL_EFULL;
 }
 
+/* Whether a zone that is being brought back here claims one of the chunks: it would take them for its own, and let go of them. */
+static bool is_brought_back(const struct sh_moves *moves, const struct sh_staged *staged)
+{
+    const struct sh_backup *backup = moves->config.backup;
+    bool may_be = sh_backup_is_on(backup) && !sh_backup_is_home(backup);
+    for (size_t i = 0; may_be && i < staged->count; i++) {
+        if (sh_backup_is_opening(backup, staged->runs[i].first.v, staged->runs[i].last.v))
+            return true;
+    }
+    return false;
+}
+
 static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, struct sh_reader *r,
                             const struct luggage *luggage)
 {
@@ -388,13 +429,17 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
                                                                            : SHOAL_EEXIST;
     if (!err && !sh_holdings_has_room(moves->holdings, staged->count))
         err = SHOAL_ELIMIT;
+    /* Whoever brings back a zone of a former life takes over what that claims and is noted as this node's: that would be these chunks as well. */
+    bool are_former_over =
+        !moves->config.are_former_over || moves->config.are_former_over(moves->config.arg);
+    if (!err && (!are_former_over || is_brought_back(moves, staged)))
+        err = SHOAL_EBUSY;
     if (!err)
         err = chunks_take(moves, staged, r);
     if (err == SHOAL_EEXIST && sh_moves_is_sweeping(moves))
         err = SHOAL_EBUSY; /* one of a former life is still to be let go of */
     if (err)
         return err;
-    /* Results stay true if nothing comes of the batch. */
     err = outcomes_take(moves, staged, r, luggage->outcomes, now);
     if (!err)
         err = locks_take(moves, staged, r, luggage->locks);
@@ -500,6 +545,7 @@ static void on_stage(void *arg, struct sh_msg_in *in)
     }
     err = stage(moves, staged, &in->payload, &luggage);
     if (err) {
+        results_void(moves, staged);
         free(staged->results);
         free(staged);
         refuse(in, err, NULL);
@@ -624,34 +670,79 @@ uint64_t sh_moves_target_due_ns(const struct sh_moves *moves)
 
 /* --- What others ask ----------------------------------------------------------------------- */
 
+/* Of a request that was sent to an earlier life of this node. EFAILED: that has left no log, so it is forgotten, as the chunks are. EBUSY: other nodes bring
+ * its zones back just now. */
+static enum shoal_err own_outcome_check(const struct sh_moves *moves)
+{
+    const struct sh_moves_config *config = &moves->config;
+    if (sh_backup_is_home(config->backup))
+        return SHOAL_OK;
+    if (!sh_backup_is_on(config->backup))
+        return SHOAL_EFAILED;
+    return !config->are_former_over || config->are_former_over(config->arg) ? SHOAL_OK
+                                                                            : SHOAL_EBUSY;
+}
+
+/* What is known of a request that another node ran, or a former life. A result that came with a chunk counts where that is here: while the batch is not decided, or where it was aborted, the change may
+ * not have come to anything. EBUSY: it is to be asked again. NULL: nothing is known. */
+static enum shoal_err outcome_find(const struct sh_moves *moves, uint64_t client, shoal_nid nid,
+                                   uint64_t number, const struct sh_outcome **outcome_out)
+{
+    sh_lid lid;
+    *outcome_out = NULL;
+    const struct sh_outcome *outcome = sh_outcomes_find(moves->outcomes, client, nid, number);
+    if (!outcome)
+        return SHOAL_OK;
+    shoal_cid about = {outcome->cid};
+    if (!outcome->is_with_chunk) {
+        *outcome_out = outcome;
+        return SHOAL_OK;
+    }
+    enum shoal_err err = sh_holdings_look(moves->holdings, self_of(moves), about, false, &lid);
+    if (err == SHOAL_EBUSY || sh_moves_is_staged(moves, about))
+        return SHOAL_EBUSY;
+    if (err != SHOAL_ENOTOWNER)
+        *outcome_out = outcome;
+    return SHOAL_OK;
+}
+
 static void on_outcome(void *arg, struct sh_msg_in *in)
 {
     struct sh_moves *moves = arg;
+    const struct sh_moves_config *config = &moves->config;
     shoal_cid cid = {sh_get64(&in->payload)};
     uint64_t client = sh_get64(&in->payload);
     shoal_nid nid = {sh_get16(&in->payload)};
     uint64_t number = sh_get64(&in->payload);
     sh_lid lid;
     enum shoal_err err = SHOAL_EPROTO;
+    const struct sh_outcome *outcome = NULL;
     bool is_own = nid.v == self_of(moves).v, is_known;
+    bool is_create = cid.v == shoal_cid_make(nid, 0).v;
     struct sh_once_result result = {.err = SHOAL_OK};
     if (sh_reader_done(&in->payload))
-        err = is_own && cid.v == shoal_cid_make(nid, 0).v
-                  ? SHOAL_OK
-                  : sh_holdings_look(moves->holdings, self_of(moves), cid, true, &lid);
-    /* It was sent to an earlier life. A node without a log has forgotten that, and the chunks. */
-    if (!err && is_own && !sh_backup_is_home(moves->config.backup))
-        err = SHOAL_EFAILED;
+        err = is_create ? SHOAL_OK
+                        : sh_holdings_look(moves->holdings, self_of(moves), cid, true, &lid);
+    if (err == SHOAL_ELOST)
+        err = SHOAL_OK; /* the chunk may have been removed: the result may be here */
+    if (!err && is_own)
+        err = own_outcome_check(moves);
+    if (!err)
+        err = outcome_find(moves, client, nid, number, &outcome);
     if (err) {
         refuse(in, err, NULL);
         return;
     }
-    const struct sh_outcome *outcome = sh_outcomes_find(moves->outcomes, client, nid, number);
     is_known = outcome != NULL;
     if (outcome)
         result = (struct sh_once_result){.err = outcome->err, .value = outcome->value};
     else if (is_own)
-        is_known = sh_once_find(sh_chunks_results(moves->config.chunks), client, number, &result);
+        is_known = sh_once_find(sh_chunks_results(config->chunks), client, number, &result);
+    /* Who names no chunk asks all nodes, and goes by what none of them knows. */
+    if (!is_known && is_create && config->is_opening && config->is_opening(config->arg)) {
+        refuse(in, SHOAL_EBUSY, NULL);
+        return;
+    }
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_MOVES_OUTCOME_ANSWER_BYTES, &out) !=
         SHOAL_OK)
@@ -664,15 +755,15 @@ static void on_outcome(void *arg, struct sh_msg_in *in)
 
 void sh_moves_completed(struct sh_moves *moves, const struct sh_completion *completion)
 {
-    const struct sh_outcome outcome = {.client = completion->client,
-                                       .number = completion->number,
-                                       .nid = {completion->node},
-                                       .value = completion->value,
-                                       .cid = completion->chunk};
-    enum shoal_err err = sh_outcomes_add(moves->outcomes, &outcome, sh_now(&moves->config.clock));
-    if (err)
-        SH_WARN("node", "a request that is repeated may be done twice", SH_ERR(err),
-                SH_U64("number", completion->number));
+    const struct sh_outcome outcome = {
+        .client = completion->client,
+        .number = completion->number,
+        .nid = {completion->node},
+        .value = completion->is_create ? shoal_cid_local((shoal_cid){completion->chunk})
+                                       : completion->value,
+        .cid = completion->chunk,
+        .is_with_chunk = completion->is_with_chunk};
+    outcome_keep(moves, &outcome);
 }
 
 void sh_moves_target_register(struct sh_moves *moves)

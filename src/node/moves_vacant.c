@@ -29,11 +29,14 @@ static bool is_staged(const struct sh_moves *moves, const struct sh_metadata_run
 }
 
 /* Whether nothing is, moves or arrives in a range of another's chunks. What this node does not know to be
- * its own, a former life of it had. */
+ * its own, a former life of it had; as long as zones of that are lost, the chunks may have been in them, and whoever
+ * asks for one is to be told. */
 static bool is_vacant(const struct sh_moves *moves, const struct sh_metadata_run *range)
 {
     shoal_cid first, last, until = {range->first.v - 1};
     shoal_nid nid;
+    if (sh_moves_former_are_lost(moves))
+        return false;
     do {
         shoal_cid at = {until.v + 1};
         enum sh_holding what = sh_holdings_find(moves->holdings, at, &until, &nid);
@@ -112,7 +115,11 @@ static void ask(struct sh_moves *moves)
 
 static bool may_ask(const struct sh_moves *moves)
 {
-    return moves->vacant.count && !moves->vacant.is_asking && !sh_moves_is_under_way(moves);
+    const struct sh_moves_config *config = &moves->config;
+    /* What a former life had may be coming back elsewhere. */
+    bool are_over = !config->are_former_over || config->are_former_over(config->arg);
+    return moves->vacant.count && !moves->vacant.is_asking && are_over &&
+           !sh_moves_is_under_way(moves);
 }
 
 unsigned sh_moves_vacant_step(struct sh_moves *moves, uint64_t now_ns)

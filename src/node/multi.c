@@ -22,6 +22,7 @@
 /* In the place of a size: the chunk is not here, or just moving. */
 #define SIZE_NOT_HERE UINT32_MAX
 #define SIZE_MOVING (UINT32_MAX - 1)
+#define SIZE_LOST (UINT32_MAX - 2)
 
 enum phase { COUNT, SIZE, WORK };
 
@@ -59,7 +60,10 @@ static void size_some(struct sh_chunks *chunks, struct multi *multi)
         uint32_t room = sh_get32(&multi->r);
         uint32_t *size = &multi->sizes[multi->done];
         enum shoal_err err = sh_chunks_own(chunks, cid, false, &lid);
-        *size = err == SHOAL_OK ? 0 : err == SHOAL_EBUSY ? SIZE_MOVING : SIZE_NOT_HERE;
+        *size = err == SHOAL_OK      ? 0
+                : err == SHOAL_EBUSY ? SIZE_MOVING
+                : err == SHOAL_ELOST ? SIZE_LOST
+                                     : SIZE_NOT_HERE;
         if (err == SHOAL_OK && sh_store_size(chunks->store, lid, size) == SHOAL_OK && *size <= room)
             multi->bytes += *size;
     }
@@ -68,6 +72,8 @@ static void size_some(struct sh_chunks *chunks, struct multi *multi)
 /* Why a chunk is not read, from its size. */
 static enum shoal_err got_err(uint32_t size, uint32_t room)
 {
+    if (size == SIZE_LOST)
+        return SHOAL_ELOST;
     if (size >= SIZE_MOVING)
         return size == SIZE_MOVING ? SHOAL_EBUSY : SHOAL_ENOTOWNER;
     return size > room ? SHOAL_ESIZE : SHOAL_OK;
@@ -102,7 +108,7 @@ static void get_some(struct sh_chunks *chunks, struct multi *multi, struct sh_ms
         uint8_t *head = sh_writer_take(multi->w, SH_CHUNKS_GET_HEAD_BYTES);
         SH_ASSERT(head != NULL);
         sh_store16(head, (uint16_t)err);
-        sh_store32(head + 2, size >= SIZE_MOVING ? 0 : size);
+        sh_store32(head + 2, size >= SIZE_LOST ? 0 : size);
         /* A large one is seen when it is read. */
         if (err == SHOAL_ESIZE || (err == SHOAL_OK && size <= SH_STORE_PIECE_BYTES))
             seen[seen_count++] = sh_holdings_lid(self, cid);

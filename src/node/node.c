@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/log.h"
+#include "cluster/proto.h"
 #include "msg/tls.h"
 #include "msg/wires.h"
 #include "node/advertise.h"
@@ -21,7 +22,7 @@ static bool is_superpeer(const struct sh_options *options)
     return strcmp(options->roles.items[0], "superpeer") == 0;
 }
 
-static void wake_transport(void *arg)
+void sh_node_wake(void *arg)
 {
     struct sh_node_run *node = arg;
     sh_crew_wake(node->crew, 0);
@@ -44,6 +45,8 @@ static void on_event(void *arg, const struct sh_msg_event *event)
         sh_directory_suspect(node->directory, event->nid);
     if (node->locks)
         sh_locks_link_event(node->locks, event);
+    if (node->saves)
+        sh_saves_link_event(node->saves, event);
     if (node->logs)
         sh_logs_link_event(node->logs, event);
 }
@@ -65,33 +68,12 @@ static void log_as(const struct sh_node_run *node, shoal_nid nid)
         sh_log_node_set(nid.v);
 }
 
-/* A new peer's log names the node that it is from now on. One that comes back has been told its name before: it is refused where it is
- * another node. */
-static enum shoal_err open_logs(struct sh_node_run *node, shoal_nid nid, uint64_t cluster,
-                                char *detail)
+/* The log is this node's from now on. */
+static void joined_go_on(struct sh_node_run *node)
 {
-    if (!node->logs || (sh_logs_is_open(node->logs) && node->logs_nid.v == nid.v))
-        return SHOAL_OK;
-    if (sh_logs_is_open(node->logs)) {
-        snprintf(detail, DETAIL_BYTES,
-                 "the cluster has made this peer node %u, and its log has the chunks of node %u: "
-                 "remove data_dir to go on without them",
-                 nid.v, node->logs_nid.v);
-        return SHOAL_EINVAL;
-    }
-    node->logs_nid = nid;
-    return sh_logs_open(node->logs, nid, cluster, detail);
-}
-
-static void on_joined(void *arg, shoal_nid nid)
-{
-    struct sh_node_run *node = arg;
     char detail[DETAIL_BYTES] = "";
-    log_as(node, nid);
-    SH_INFO("node", "joined", SH_U64("nid", nid.v), SH_TEXT("address", node->address));
-    if (node->identity)
-        sh_identity_joined(node->identity, nid, sh_member_cluster(node->member));
-    enum shoal_err err = open_logs(node, nid, sh_member_cluster(node->member), detail);
+    enum shoal_err err =
+        sh_node_logs_open(node, sh_msg_nid(node->msg), sh_member_cluster(node->member), detail);
     if (err) {
         SH_ERROR("node", "there can be no log of this peer's chunks", SH_ERR(err),
                  SH_TEXT("detail", detail));
@@ -103,6 +85,27 @@ static void on_joined(void *arg, shoal_nid nid)
     sh_node_flag_set(node, &node->is_ready);
 }
 
+static void on_joined(void *arg, shoal_nid nid)
+{
+    struct sh_node_run *node = arg;
+    log_as(node, nid);
+    SH_INFO("node", "joined", SH_U64("nid", nid.v), SH_TEXT("address", node->address));
+    if (node->identity)
+        sh_identity_joined(node->identity, nid, sh_member_cluster(node->member));
+    /* A new peer's log is named once its next process would know the name, too: else that one could not use it. */
+    bool is_named = !node->identity || sh_identity_is_confirmed(node->identity);
+    if (is_named || !node->logs || sh_logs_is_open(node->logs))
+        joined_go_on(node);
+}
+
+static void on_confirmed(void *arg)
+{
+    struct sh_node_run *node = arg;
+    bool goes_on = sh_msg_nid(node->msg).v && !atomic_load(&node->stop_reason);
+    if (goes_on && !atomic_load(&node->is_ready))
+        joined_go_on(node);
+}
+
 static bool is_confirmed(void *arg)
 {
     const struct sh_node_run *node = arg;
@@ -112,8 +115,9 @@ static bool is_confirmed(void *arg)
 static void on_failed(void *arg, enum shoal_err err)
 {
     struct sh_node_run *node = arg;
-    if (err == SHOAL_OK)
-        return;
+    SH_ASSERT(err);
+    if (err == SHOAL_EFENCED && node->identity)
+        sh_identity_spent(node->identity);
     atomic_store(&node->stop_reason, (int)err);
     sh_node_stop(node);
 }
@@ -121,7 +125,21 @@ static void on_failed(void *arg, enum shoal_err err)
 static void on_stop(void *arg, struct sh_msg_in *in)
 {
     struct sh_node_run *node = arg;
-    SH_INFO("node", "told to stop", SH_U64("by", in->reply_to.nid.v));
+    uint32_t back_ms = sh_get32(&in->payload);
+    if (!sh_reader_done(&in->payload) || back_ms > SH_BACK_MS_MAX) {
+        sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
+        return;
+    }
+    if (back_ms && (!node->member || !node->identity)) {
+        sh_msg_reply_error(
+            in->msg, in->reply_to, in->type, node->member ? SHOAL_EINVAL : SHOAL_EROLE,
+            node->member ? "without a data_dir the peer would be another node"
+                         : "only peers are waited for: stop the superpeer without that");
+        return;
+    }
+    SH_INFO("node", "told to stop", SH_U64("by", in->reply_to.nid.v),
+            SH_U64("back_within_ms", back_ms));
+    atomic_store(&node->back_ms, back_ms);
     sh_msg_reply_ok(in->msg, in->reply_to, in->type);
     sh_node_stop(node);
 }
@@ -245,7 +263,7 @@ static enum shoal_err open_msg(struct sh_node_run *node, char *detail)
         .connect_timeout_ns = options->connect_timeout_ns,
         .env = node->env,
         .on_event = on_event,
-        .wake_transport = wake_transport,
+        .wake_transport = sh_node_wake,
         .wake_handler = wake_handler,
         .arg = node,
     };
@@ -290,7 +308,7 @@ static void on_over(void *arg, enum shoal_err err)
 static enum shoal_err disk_begin(struct sh_node_run *node, struct sh_disk **disk_out)
 {
     enum shoal_err err = sh_real_disk_create(node->options->data_dir, false, disk_out);
-    return err ? err : sh_disk_wake_set(*disk_out, wake_transport, node);
+    return err ? err : sh_disk_wake_set(*disk_out, sh_node_wake, node);
 }
 
 /* The folder for what must survive a restart, if there is one. A promoted superpeer shares that of
@@ -301,7 +319,9 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     if (folder[0] == '\0' || node->world)
         return SHOAL_OK;
     enum shoal_err err = disk_begin(node, &node->env.disk);
-    if (err == SHOAL_OK && !node->is_inner)
+    if (err == SHOAL_OK && node->origin->folder)
+        sh_real_disk_hand_on(node->origin->folder, node->env.disk);
+    else if (err == SHOAL_OK && !node->is_inner)
         err = sh_real_disk_take(node->env.disk);
     if (err == SHOAL_EBUSY)
         snprintf(detail, DETAIL_BYTES,
@@ -310,16 +330,6 @@ static enum shoal_err open_disk(struct sh_node_run *node, char *detail)
     else if (err != SHOAL_OK)
         snprintf(detail, DETAIL_BYTES, "data_dir %s: %s", folder, shoal_err_text(err));
     return err;
-}
-
-/* A disk for the log of a peer, unless it shares that of data_dir, which goes through the page cache (docs/log.md, "Where a log is"). */
-static enum shoal_err open_log_disk(struct sh_node_run *node, char *detail)
-{
-    const struct sh_log_place place = sh_logs_place(node->options);
-    if (!node->options->replicas || !node->env.disk || node->world)
-        return SHOAL_OK;
-    enum shoal_err err = sh_log_place_open(&place, node->env.disk, &node->log_disk, detail);
-    return err || !node->log_disk ? err : sh_disk_wake_set(node->log_disk, wake_transport, node);
 }
 
 static void on_superpeer_view(void *arg, const struct sh_view *view)
@@ -363,9 +373,10 @@ static enum shoal_err open_superpeer(struct sh_node_run *node, char *detail)
 static struct sh_traits traits_of(const struct sh_options *options)
 {
     const char *const names[] = {options->machine, options->rack, options->network_switch};
-    struct sh_traits traits = {.keeps_replicas = options->keeps_replicas && options->replicas,
-                               .keeps_chunks =
-                                   options->replicas && strcmp(options->replicas_at, "self") == 0};
+    struct sh_traits traits = {
+        .keeps_replicas = options->keeps_replicas && options->replicas,
+        .keeps_chunks = options->replicas && strcmp(options->replicas_at, "self") == 0,
+        .is_replicated = options->replicas && strcmp(options->replicas_at, "peers") == 0};
     for (unsigned i = 0; i < SH_DOMAINS; i++) {
         SH_ASSERT(strlen(names[i]) < SH_DOMAIN_NAME_MAX);
         memcpy(traits.domains[i], names[i], strlen(names[i]) + 1);
@@ -420,7 +431,7 @@ static enum shoal_err open_locks(struct sh_node_run *node)
         .holdings = sh_chunks_holdings(node->chunks),
         .clock = node->env.clock,
         .seed = sh_random64(&node->env.random),
-        .wake = wake_transport,
+        .wake = sh_node_wake,
         .arg = node,
     };
     enum shoal_err err = sh_locks_create(&config, &node->locks);
@@ -429,11 +440,41 @@ static enum shoal_err open_locks(struct sh_node_run *node)
     return err;
 }
 
-/* A graph's index finds the chunks by where they are in this node's store. */
-static bool has_no_graph(void *arg)
+/* Whether chunks may leave: not while a graph is being made of them. */
+static bool makes_no_graph(void *arg)
 {
     struct sh_node_run *node = arg;
-    return sh_graph_is_empty(node->graph);
+    return sh_graph_may_move(node->graph);
+}
+
+static bool traverses_graph(void *arg)
+{
+    struct sh_node_run *node = arg;
+    return sh_graph_holds(node->graph);
+}
+
+/* The graph follows the chunks: those that are served here, and those that are another node's. Chunks that stand still are neither. */
+static void on_holding(void *arg, shoal_cid first, shoal_cid last, enum sh_holding what)
+{
+    struct sh_node_run *node = arg;
+    bool is_own = shoal_cid_creator(first).v == sh_msg_nid(node->msg).v;
+    if (what == (is_own ? SH_HOLDING_PLAIN : SH_HOLDING_HELD))
+        sh_graph_chunks_came(node->graph, first, last);
+    else if (what == (is_own ? SH_HOLDING_AWAY : SH_HOLDING_PLAIN))
+        sh_graph_chunks_left(node->graph, first, last);
+}
+
+static bool serves_chunk(void *arg, shoal_cid cid, shoal_cid *last_out)
+{
+    struct sh_node_run *node = arg;
+    return sh_holdings_serves(sh_chunks_holdings(node->chunks), sh_msg_nid(node->msg), cid,
+                              last_out);
+}
+
+static bool finds_chunks(void *arg)
+{
+    struct sh_node_run *node = arg;
+    return !sh_moves_knows_chunks(node->moves);
 }
 
 static bool loads_no_dump(void *arg)
@@ -448,6 +489,15 @@ static bool is_not_drained(void *arg)
     return !sh_chunks_creates_refused(node->chunks);
 }
 
+/* The dump may have vertices, of chunks that this node has made. */
+static void on_dump_loaded(void *arg)
+{
+    struct sh_node_run *node = arg;
+    shoal_nid self = sh_msg_nid(node->msg);
+    sh_graph_chunks_loaded(node->graph, shoal_cid_make(self, 0),
+                           shoal_cid_make(self, SHOAL_LOCAL_ID_MAX));
+}
+
 static enum shoal_err open_dumps(struct sh_node_run *node)
 {
     struct sh_dumps_config dumps = {.msg = node->msg,
@@ -455,8 +505,16 @@ static enum shoal_err open_dumps(struct sh_node_run *node)
                                     .backup = node->backup,
                                     .chunks = node->chunks,
                                     .disk = node->env.disk,
-                                    .clock = node->env.clock};
-    return sh_dumps_create(&dumps, &node->dumps);
+                                    .clock = node->env.clock,
+                                    .loaded = on_dump_loaded,
+                                    .arg = node};
+    const struct sh_saves_config saves = {.msg = node->msg,
+                                          .store = node->store,
+                                          .backup = node->backup,
+                                          .chunks = node->chunks,
+                                          .clock = node->env.clock};
+    enum shoal_err err = sh_dumps_create(&dumps, &node->dumps);
+    return err ? err : sh_saves_create(&saves, &node->saves);
 }
 
 static enum shoal_err open_store(struct sh_node_run *node, char *detail)
@@ -481,33 +539,10 @@ static enum shoal_err open_identity(struct sh_node_run *node, char *detail)
 {
     if (!node->env.disk)
         return SHOAL_OK;
-    return sh_identity_open(&node->env, node->options->cluster, node->store, &node->identity,
-                            detail);
-}
-
-/* Opens the backup, and the log on the peer's disk, with its chunks if the peer has been a node before. */
-static enum shoal_err open_backup(struct sh_node_run *node, char *detail)
-{
-    enum shoal_err err = open_log_disk(node, detail);
-    if (err != SHOAL_OK)
-        return err;
-    struct sh_env env = node->env;
-    if (node->log_disk)
-        env.disk = node->log_disk;
-    const struct sh_logs_config logs = {.options = node->options,
-                                        .env = env,
-                                        .folder = node->env.disk,
-                                        .store = node->store,
-                                        .msg = node->msg,
-                                        .directory = node->directory,
-                                        .life =
-                                            node->identity ? sh_identity_life(node->identity) : 0,
-                                        .wake = wake_transport,
-                                        .arg = node};
-    err = sh_logs_create(&logs, &node->backup, &node->logs, detail);
-    if (err == SHOAL_OK && node->identity && sh_identity_nid(node->identity).v)
-        err = open_logs(node, sh_identity_nid(node->identity), sh_identity_cluster(node->identity),
-                        detail);
+    enum shoal_err err =
+        sh_identity_open(&node->env, node->options->cluster, node->store, &node->identity, detail);
+    if (err == SHOAL_OK)
+        sh_identity_confirmed_set(node->identity, on_confirmed, node);
     return err;
 }
 
@@ -524,14 +559,14 @@ static enum shoal_err open_chunks(struct sh_node_run *node)
     return err == SHOAL_OK ? open_locks(node) : err;
 }
 
-/* The log told the result of a request that was run before this life: by an earlier one of this node, or by another node. */
-static void on_completed(void *arg, const struct sh_completion *completion)
+static enum shoal_err open_room(struct sh_node_run *node)
 {
-    const struct sh_node_run *node = arg;
-    if (completion->node)
-        sh_moves_completed(node->moves, completion);
-    else
-        sh_chunks_completed(node->chunks, completion);
+    const struct sh_room_config room = {.msg = node->msg,
+                                        .store = node->store,
+                                        .moves = node->moves,
+                                        .directory = node->directory,
+                                        .clock = node->env.clock};
+    return sh_room_create(&room, &node->room);
 }
 
 static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
@@ -544,8 +579,8 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
     if (err == SHOAL_OK)
         err = open_membership(node);
     if (err == SHOAL_OK)
-        err = open_backup(node, detail);
-    if (err == SHOAL_OK)
+        err = sh_node_backup_open(node, detail);
+    if (err == SHOAL_OK && !node->promoted)
         err = sh_promoted_create(node->options, node->world, &node->promoted);
     if (err == SHOAL_OK)
         err = open_chunks(node);
@@ -559,14 +594,20 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         .locks = node->locks,
         .directory = node->directory,
         .clock = node->env.clock,
-        .may_move = has_no_graph,
+        .may_move = makes_no_graph,
+        .must_wait = traverses_graph,
         .may_drain = loads_no_dump,
+        .are_former_over = sh_node_former_are_over,
+        .are_former_lost = sh_node_former_are_lost,
+        .is_opening = sh_node_is_opening,
         .arg = node,
     };
     err = sh_moves_create(&moves, &node->moves);
+    if (err == SHOAL_OK)
+        err = open_room(node);
     if (err != SHOAL_OK)
         return err;
-    sh_logs_completed(node->logs, on_completed, node);
+    sh_logs_completed(node->logs, sh_node_completed, node);
     err = open_dumps(node);
     if (err != SHOAL_OK)
         return err;
@@ -575,14 +616,19 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         .store = node->store,
         .backup = node->backup,
         .clock = &node->env.clock,
-        .wake = wake_transport,
+        .wake = sh_node_wake,
         .may_load = is_not_drained,
+        .serves = serves_chunk,
+        .finds_out = finds_chunks,
+        .level = sh_logs_level(node->options),
         .arg = node,
     };
     err = sh_graph_create(&graph, &node->graph);
-    if (err == SHOAL_OK)
-        sh_node_leased_types_set(node->msg);
-    return err;
+    if (err != SHOAL_OK)
+        return err;
+    sh_holdings_watch(sh_chunks_holdings(node->chunks), node, on_holding);
+    sh_node_leased_types_set(node->msg);
+    return SHOAL_OK;
 }
 
 /* Packs chunk memory while the node is awake: looks now and then whether there is enough waste, and
@@ -622,6 +668,8 @@ static void deal_steps(struct sh_node_run *node)
         sh_crew_step_add(node->crew, 0, sh_graph_step(node->graph));
     if (node->dumps)
         sh_crew_step_add(node->crew, 0, sh_dumps_step(node->dumps));
+    if (node->saves)
+        sh_crew_step_add(node->crew, 0, sh_saves_step(node->saves));
     if (node->store)
         sh_crew_step_add(node->crew, 0,
                          (struct sh_step){.name = "defrag", .run = defrag_run, .arg = node});
@@ -649,8 +697,10 @@ static enum shoal_err open_all(struct sh_node_run *node, char *detail)
     return err;
 }
 
-static enum shoal_err create(const struct sh_options *options, const struct sh_node_world *world,
-                             bool is_inner, struct sh_node_run **node_out, char *detail)
+enum shoal_err sh_node_create_from(const struct sh_options *options,
+                                   const struct sh_node_world *world,
+                                   const struct sh_node_origin *origin,
+                                   struct sh_node_run **node_out, char *detail)
 {
     detail[0] = '\0';
     if (options->roles.count != 1) {
@@ -664,11 +714,16 @@ static enum shoal_err create(const struct sh_options *options, const struct sh_n
         return SHOAL_EINVAL;
     }
     struct sh_node_run *node = calloc(1, sizeof *node);
-    if (!node)
+    if (!node) {
+        sh_promoted_destroy(origin->promoted);
         return SHOAL_ENOMEM;
+    }
+    node->origin = origin;
+    node->promoted = origin->promoted;
     node->options = options;
+    atomic_init(&node->back_ms, (uint32_t)((options->back_within_ns + 999999) / 1000000));
     node->world = world;
-    node->is_inner = is_inner;
+    node->is_inner = origin->is_inner;
     node->env =
         world ? world->env : (struct sh_env){.clock = sh_real_clock(), .random = sh_real_random()};
     sem_init(&node->changed, 0, 0);
@@ -677,6 +732,7 @@ static enum shoal_err create(const struct sh_options *options, const struct sh_n
         sh_node_destroy(node);
         return err;
     }
+    node->origin = NULL;
     *node_out = node;
     return SHOAL_OK;
 }
@@ -684,21 +740,15 @@ static enum shoal_err create(const struct sh_options *options, const struct sh_n
 enum shoal_err sh_node_create(const struct sh_options *options, struct sh_node_run **node_out,
                               char *detail)
 {
-    return create(options, NULL, false, node_out, detail);
+    return sh_node_create_in(options, NULL, node_out, detail);
 }
 
 enum shoal_err sh_node_create_in(const struct sh_options *options,
                                  const struct sh_node_world *world, struct sh_node_run **node_out,
                                  char *detail)
 {
-    return create(options, world, false, node_out, detail);
-}
-
-enum shoal_err sh_node_create_inner(const struct sh_options *options,
-                                    const struct sh_node_world *world,
-                                    struct sh_node_run **node_out, char *detail)
-{
-    return create(options, world, true, node_out, detail);
+    const struct sh_node_origin origin = {.is_inner = false};
+    return sh_node_create_from(options, world, &origin, node_out, detail);
 }
 
 void sh_node_destroy(struct sh_node_run *node)
@@ -709,6 +759,7 @@ void sh_node_destroy(struct sh_node_run *node)
         sh_crew_stop(node->crew);
     sh_promoted_destroy(node->promoted);
     sh_logs_leave(node->logs);
+    sh_room_destroy(node->room);
     sh_moves_destroy(node->moves);
     sh_member_destroy(node->member);
     sh_superhost_destroy(node->superhost);
@@ -719,6 +770,7 @@ void sh_node_destroy(struct sh_node_run *node)
     sh_msg_destroy(node->msg);
     sh_graph_destroy(node->graph);
     sh_dumps_destroy(node->dumps);
+    sh_saves_destroy(node->saves);
     sh_chunks_destroy(node->chunks);
     sh_locks_destroy(node->locks);
     sh_identity_close(node->identity);

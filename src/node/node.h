@@ -64,8 +64,18 @@ void sh_node_stop(struct sh_node_run *node);
 
 /* Waits until somebody asked it to stop; then leaves the cluster in order (giving up after
  * failure_ns), sends what waits to be sent, and stops the threads. OK, or why it had to stop by
- * itself (EEXIST: another node has its ID). */
+ * itself (EFENCED: it was declared failed; EEXIST: another node has its ID). */
 SHOAL_NODISCARD enum shoal_err sh_node_wait_stopped(struct sh_node_run *node);
+
+/* Whether the node has stopped by itself as a peer that can go on as its next life: its life was declared
+ * failed (EFENCED), or its ID is another node's or forgotten by now (EEXIST). */
+bool sh_node_is_over(const struct sh_node_run *node);
+
+/* Makes the next life of such a peer, in this process, of the same options: as sh_node_create does after
+ * sh_node_destroy, but for the superpeer beside a promoted peer, which runs on, and data_dir, which nobody else can
+ * take meanwhile. It is to be started. On failure there is no node any more, and no superpeer; *node_inout is
+ * NULL. In a world disk and wire are used on, and go only with the last of the lives. */
+SHOAL_NODISCARD enum shoal_err sh_node_renew(struct sh_node_run **node_inout, char *detail);
 
 /* Frees everything. NULL is allowed. After sh_node_wait_stopped, or if it never was started. */
 void sh_node_destroy(struct sh_node_run *node);

@@ -12,6 +12,7 @@
 struct kept {
     struct sh_chunk_link about;
     struct sh_outcome outcome;
+    bool is_void; /* it is as if it were not there */
     uint64_t kept_ns;
     struct kept *bucket_next;
     struct kept *newer;
@@ -96,27 +97,47 @@ uint32_t sh_outcomes_room(struct sh_outcomes *outcomes, uint64_t now_ns)
     return SH_OUTCOMES_MAX - outcomes->count;
 }
 
+static struct kept *find(const struct sh_outcomes *outcomes, uint64_t client, shoal_nid nid,
+                         uint64_t number)
+{
+    struct kept *kept = *bucket_of((struct sh_outcomes *)(uintptr_t)outcomes, client, nid, number);
+    while (kept && (kept->outcome.client != client || kept->outcome.nid.v != nid.v ||
+                    kept->outcome.number != number))
+        kept = kept->bucket_next;
+    return kept;
+}
+
 const struct sh_outcome *sh_outcomes_find(const struct sh_outcomes *outcomes, uint64_t client,
                                           shoal_nid nid, uint64_t number)
 {
-    struct kept *const *bucket =
-        bucket_of((struct sh_outcomes *)(uintptr_t)outcomes, client, nid, number);
-    for (const struct kept *kept = *bucket; kept; kept = kept->bucket_next) {
-        const struct sh_outcome *outcome = &kept->outcome;
-        if (outcome->client == client && outcome->nid.v == nid.v && outcome->number == number)
-            return outcome;
-    }
-    return NULL;
+    const struct kept *kept = find(outcomes, client, nid, number);
+    return kept && !kept->is_void ? &kept->outcome : NULL;
+}
+
+void sh_outcomes_void(struct sh_outcomes *outcomes, const struct sh_outcome *outcome)
+{
+    struct kept *kept = find(outcomes, outcome->client, outcome->nid, outcome->number);
+    if (kept)
+        kept->is_void |= kept->outcome.is_with_chunk;
 }
 
 enum shoal_err sh_outcomes_add(struct sh_outcomes *outcomes, const struct sh_outcome *outcome,
                                uint64_t now_ns)
 {
-    if (sh_outcomes_find(outcomes, outcome->client, outcome->nid, outcome->number))
+    struct kept *kept = find(outcomes, outcome->client, outcome->nid, outcome->number);
+    if (kept && kept->is_void) {
+        sh_chunk_unlink(&kept->about);
+        kept->outcome = *outcome;
+        kept->is_void = false;
+        sh_chunk_link(&outcomes->by_chunk, &kept->about, outcome->cid);
+    }
+    if (kept) {
+        kept->outcome.is_with_chunk &= outcome->is_with_chunk;
         return SHOAL_OK;
+    }
     if (sh_outcomes_room(outcomes, now_ns) == 0)
         return SHOAL_ELIMIT;
-    struct kept *kept = malloc(sizeof *kept);
+    kept = malloc(sizeof *kept);
     if (!kept)
         return SHOAL_ENOMEM;
     struct kept **bucket = bucket_of(outcomes, outcome->client, outcome->nid, outcome->number);
@@ -137,7 +158,9 @@ struct each {
 static void tell(void *arg, const struct sh_chunk_link *link)
 {
     const struct each *to = arg;
-    to->each(to->arg, &((const struct kept *)link)->outcome);
+    const struct kept *kept = (const struct kept *)link;
+    if (!kept->is_void)
+        to->each(to->arg, &kept->outcome);
 }
 
 void sh_outcomes_each(const struct sh_outcomes *outcomes, uint64_t first, uint64_t last,

@@ -6,7 +6,7 @@
  * A result is named by the client, the node that ran the request, and the number that the client
  * gave it for that node. It is kept for SH_ONCE_KEEP_NS, twice as long as a client repeats.
  *
- * Memory: 96 bytes each, and 320 KiB for the tables; at most SH_OUTCOMES_MAX.
+ * Memory: 104 bytes each, and 320 KiB for the tables; at most SH_OUTCOMES_MAX.
  *
  * Threads: the transport step's only. */
 #ifndef SH_NODE_OUTCOMES_H
@@ -23,6 +23,7 @@ struct sh_outcome {
     enum shoal_err err;
     uint64_t value;
     uint64_t cid;
+    bool is_with_chunk; /* it counts where the chunk is; not in its bytes */
 };
 
 /* u64 client, u64 number, u16 node ID, u16 error, u64 value, u64 chunk ID */
@@ -39,9 +40,11 @@ void sh_outcomes_destroy(struct sh_outcomes *outcomes);
 
 /* Forgets what is too old, and says for how many more there is room. */
 uint32_t sh_outcomes_room(struct sh_outcomes *outcomes, uint64_t now_ns);
-/* Keeps a result; one that is there already stays. ELIMIT, ENOMEM. */
+/* Keeps a result; one that is there already stays, and counts anywhere if this one does. ELIMIT, ENOMEM; neither if it is there. */
 SHOAL_NODISCARD enum shoal_err sh_outcomes_add(struct sh_outcomes *outcomes,
                                                const struct sh_outcome *outcome, uint64_t now_ns);
+/* A result that came with a chunk, of a batch of which nothing comes, is none any more; but one that is known otherwise stays. */
+void sh_outcomes_void(struct sh_outcomes *outcomes, const struct sh_outcome *outcome);
 /* The result of that name, or NULL. */
 const struct sh_outcome *sh_outcomes_find(const struct sh_outcomes *outcomes, uint64_t client,
                                           shoal_nid nid, uint64_t number);

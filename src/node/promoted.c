@@ -205,8 +205,10 @@ static void options_make(struct sh_promoted *promoted, unsigned port, const char
 static enum shoal_err start(struct sh_promoted *promoted, char *address_out, char *detail)
 {
     struct sh_node_run *node;
-    enum shoal_err err = sh_node_create_inner(
-        &promoted->options, promoted->world ? promoted->world->inner : NULL, &node, detail);
+    const struct sh_node_origin origin = {.is_inner = true};
+    enum shoal_err err =
+        sh_node_create_from(&promoted->options, promoted->world ? promoted->world->inner : NULL,
+                            &origin, &node, detail);
     if (err)
         return err;
     err = sh_node_start(node);
@@ -231,10 +233,7 @@ static enum shoal_err start(struct sh_promoted *promoted, char *address_out, cha
 enum shoal_err sh_promoted_start(struct sh_promoted *promoted, const char *const *addresses,
                                  size_t count, char *address_out, char *detail)
 {
-    sh_lock_take(&promoted->lock);
-    bool runs = promoted->node;
-    sh_lock_release(&promoted->lock);
-    if (runs) {
+    if (sh_promoted_runs(promoted, address_out)) {
         snprintf(detail, DETAIL_BYTES, "the node has a superpeer already");
         return SHOAL_EEXIST;
     }
@@ -258,6 +257,16 @@ enum shoal_err sh_promoted_start(struct sh_promoted *promoted, const char *const
     if (!err)
         port_note(promoted, address_out, noted);
     return err;
+}
+
+bool sh_promoted_runs(struct sh_promoted *promoted, char *address_out)
+{
+    sh_lock_take(&promoted->lock);
+    bool runs = promoted->node;
+    if (runs)
+        snprintf(address_out, SH_MSG_ADDRESS_MAX, "%s", sh_node_address(promoted->node));
+    sh_lock_release(&promoted->lock);
+    return runs;
 }
 
 struct sh_node_run *sh_promoted_node(struct sh_promoted *promoted)

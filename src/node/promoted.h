@@ -1,6 +1,7 @@
 /* The superpeer that a peer was promoted to: a second node in the peer's process, with a port, an
  * ID and a thread of its own, and with the peer's data_dir. It ends when it is dismissed, or with
- * the peer; and comes again with the peer where data_dir holds its registry.
+ * the peer's process; and comes again with the peer where data_dir holds its registry. It runs on while the
+ * peer's next life begins in the same process (sh_node_renew).
  *
  * Threads: create and destroy by the node's owner; the rest by the transport step, or before it
  * runs. */
@@ -34,6 +35,9 @@ SHOAL_NODISCARD enum shoal_err sh_promoted_stored(const struct sh_promoted *prom
 SHOAL_NODISCARD enum shoal_err sh_promoted_start(struct sh_promoted *promoted,
                                                  const char *const *addresses, size_t count,
                                                  char *address_out, char *detail);
+
+/* What it advertises, SH_MSG_ADDRESS_MAX bytes, if it runs. False: it does not. */
+bool sh_promoted_runs(struct sh_promoted *promoted, char *address_out);
 
 /* NULL: it does not run, or is about to end. For a simulator, where no other thread ends it. */
 struct sh_node_run *sh_promoted_node(struct sh_promoted *promoted);

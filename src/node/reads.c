@@ -202,7 +202,7 @@ static void get_begin(struct sh_chunks *chunks, struct sh_msg_in *in, uint64_t c
         sh_holdings_leave(&chunks->holdings, entered);
     if (is_long)
         return;
-    if (err == SHOAL_ENOTOWNER || err == SHOAL_EBUSY) {
+    if (err == SHOAL_ENOTOWNER || err == SHOAL_EBUSY || err == SHOAL_ELOST) {
         sh_chunks_refuse(in, err, NULL);
         return;
     }

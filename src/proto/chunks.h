@@ -43,6 +43,7 @@
  *   FREE_ONCE     the prefix, u64 reserved chunk ID: gives it back
  *   MULTI_RESIZE  any number of: u64 chunk ID, u32 size
  *     answer      for each: u16 error
+ *   STOP          u32 within how many ms it is to be back (cluster/proto.h), 0: it leaves for good. Any node
  *   LOG_LEVELS    the levels, as the option log_levels; at most 1023 bytes. Any node
  *   SYNC          empty: answered once all that was written here by anybody is on the disks of the backups
  *                 (ENOBACKUP: nothing is backed up)
@@ -109,5 +110,12 @@ static inline unsigned sh_chunks_level_of(sh_msg_type type)
 #define SH_CHUNKS_GET_HEAD_BYTES 6
 #define SH_CHUNKS_PART_HEAD_BYTES 10
 #define SH_CHUNKS_STATUS_BYTES (17 * 8)
+/* Places in STATUS's answer. */
+enum {
+    SH_CHUNKS_STATUS_FREE = 4,
+    SH_CHUNKS_STATUS_USED = 6,
+    SH_CHUNKS_STATUS_MAX = 7,
+    SH_CHUNKS_STATUS_DRAINED = 16,
+};
 
 #endif

@@ -77,7 +77,7 @@ enum sh_move_stays {
 };
 
 struct sh_move_job {
-    uint64_t number; /* 0: there was none yet */
+    uint64_t number; /* 0: there was none yet, or the node moves chunks to make room */
     bool is_over;
     enum shoal_err err;     /* once it is over; before that: why it is not getting on, or OK */
     uint64_t chunks, bytes; /* moved */

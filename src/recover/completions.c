@@ -1,6 +1,7 @@
 #include "recover/completions.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/hash.h"
@@ -128,11 +129,21 @@ enum shoal_err sh_completions_add(struct sh_completions *completions,
     return SHOAL_OK;
 }
 
-void sh_completions_each(struct sh_completions *completions,
+bool sh_completions_some(const struct sh_completions *completions, size_t most, size_t *at_inout,
                          void (*each)(void *arg, const struct sh_completion *completion), void *arg)
 {
-    for (size_t i = 0; i < completions->count; i++) {
-        if (!is_acknowledged(completions, &completions->kept[i]))
-            each(arg, &completions->kept[i]);
+    size_t left = completions->count - *at_inout, end = *at_inout + (left < most ? left : most);
+    for (; *at_inout < end; ++*at_inout) {
+        const struct sh_completion *completion = &completions->kept[*at_inout];
+        if (!is_acknowledged(completions, completion))
+            each(arg, completion);
     }
+    return *at_inout < completions->count;
+}
+
+void sh_completions_each(const struct sh_completions *completions,
+                         void (*each)(void *arg, const struct sh_completion *completion), void *arg)
+{
+    size_t at = 0;
+    (void)sh_completions_some(completions, SIZE_MAX, &at, each, arg);
 }

@@ -15,8 +15,13 @@ void sh_completions_destroy(struct sh_completions *completions); /* NULL is allo
 /* ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_completions_add(struct sh_completions *completions,
                                                   const struct sh_completion *completion);
-/* Calls each for those that are left. */
-void sh_completions_each(struct sh_completions *completions,
+/* Calls each for those that are left; nothing is added meanwhile. */
+void sh_completions_each(const struct sh_completions *completions,
+                         void (*each)(void *arg, const struct sh_completion *completion),
+                         void *arg);
+
+/* The same of the next ones, some of at most so many; *at_inout: 0 at first. False: there are no more. */
+bool sh_completions_some(const struct sh_completions *completions, size_t most, size_t *at_inout,
                          void (*each)(void *arg, const struct sh_completion *completion),
                          void *arg);
 

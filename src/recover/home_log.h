@@ -21,7 +21,7 @@ struct sh_home_log {
     void (*damaged)(void *arg, struct sh_replog_zone *zone, uint32_t slot, uint64_t offset);
     void *arg;
     struct sh_replog_completions completions;
-    uint64_t cluster;
+    uint64_t cluster; /* both 0: nobody's yet, as in sh_replog_config */
     shoal_nid nid;
     uint64_t store_bytes_max; /* of the store whose zones it has, of all stores together */
     uint64_t zone_bytes;      /* as its backup has; 0: as above */

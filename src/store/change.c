@@ -3,7 +3,6 @@
 #include "store/witness_int.h"
 
 #define PINS_MAX (UINT32_C(1) << 31)
-#define OWN_IDS_MAX (UINT64_C(1) << 40)
 
 /* New content for one chunk; where it is long its block is made beforehand. */
 struct content {
@@ -41,10 +40,12 @@ static void content_set(struct sh_change *change, unsigned index, const struct c
 static void content_tell(struct sh_store *store, shoal_cid cid, enum sh_store_event event,
                          const struct content *content, enum shoal_err err)
 {
-    if (content->telling)
+    if (content->telling) {
         sh_witness_end(store, cid, content->telling, 0, err == SHOAL_OK);
-    else
+        sh_cut_leave(store);
+    } else {
         sh_witness_record(store, cid, event, sh_bytes_make(content->data, content->size), err);
+    }
 }
 
 /* Makes a chunk where its ID's code is `expected`, else fails with ENOCHUNK. */
@@ -60,7 +61,9 @@ static enum shoal_err content_install(struct sh_store *store, struct sh_group *g
     change.may_dip = may_dip;
     if (sh_layout_code(&change.before, index) != expected)
         err = SHOAL_ENOCHUNK;
-    else if (!content->telling)
+    else if (content->telling)
+        sh_cut_enter(store, cid, true);
+    else
         err = sh_witness_admit(store, cid, SH_STORE_MADE, 0, content->size, !content->data);
     if (!err) {
         if (sh_store_is_own(store, cid))
@@ -144,11 +147,19 @@ enum shoal_err sh_store_unreserve(struct sh_store *store, shoal_cid cid)
     return SHOAL_OK;
 }
 
+/* Counts a chunk that has come here, or has not. */
+static enum shoal_err arrived(struct sh_store *store, enum shoal_err err)
+{
+    if (!err)
+        atomic_fetch_add(&store->arrivals, 1);
+    return err;
+}
+
 static enum shoal_err adopt_own(struct sh_store *store, shoal_cid cid, struct sh_bytes data,
                                 bool retain, struct sh_store_telling *telling)
 {
     sh_lid lid = {sh_store_place(store, cid)};
-    if (lid.v >= OWN_IDS_MAX)
+    if (lid.v >= SH_OWN_IDS_MAX)
         return SHOAL_EINVAL;
     /* ID 0 is never in the pool. */
     enum shoal_err err = lid.v == 0 ? SHOAL_OK : sh_idpool_claim(store->pool, lid.v);
@@ -193,7 +204,7 @@ enum shoal_err sh_store_adopt_as(struct sh_store *store, shoal_cid cid, struct s
                                           : adopt_foreign(store, cid, data, telling);
     if (telling)
         sh_witness_end(store, cid, telling, 0, false); /* if it has not been ended by being made */
-    return err;
+    return arrived(store, err);
 }
 
 enum shoal_err sh_store_adopt(struct sh_store *store, shoal_cid cid, struct sh_bytes data)
@@ -277,8 +288,8 @@ enum shoal_err sh_store_take_over(struct sh_store *store, shoal_cid cid, struct 
     if (data.size > store->chunk_bytes_max)
         return SHOAL_ETOOBIG;
     struct sh_group *group = sh_store_group(store, cid);
-    return group ? chunk_make(store, group, cid, SH_CODE_RESERVED, data, true, NULL)
-                 : SHOAL_ENOCHUNK;
+    return arrived(store, group ? chunk_make(store, group, cid, SH_CODE_RESERVED, data, true, NULL)
+                                : SHOAL_ENOCHUNK);
 }
 
 enum shoal_err sh_store_arriving_begin(struct sh_store *store, shoal_cid cid, uint32_t size,
@@ -319,7 +330,7 @@ enum shoal_err sh_store_arriving_end(struct sh_store *store, struct sh_store_arr
     err = long_install(store, group, arriving->cid, is_own ? SH_CODE_RESERVED : SH_CODE_ABSENT,
                        &content, true);
     arriving->block = 0;
-    return err == SHOAL_ENOCHUNK && !is_own ? SHOAL_EEXIST : err;
+    return arrived(store, err == SHOAL_ENOCHUNK && !is_own ? SHOAL_EEXIST : err);
 }
 
 void sh_store_arriving_drop(struct sh_store *store, struct sh_store_arriving *arriving)

@@ -111,10 +111,10 @@ static bool groups_pack(struct sh_store *store, unsigned budget, unsigned *seen)
             defrag->own_next++;
         } else {
             uint64_t number;
-            if (!sh_foreign_next(&store->foreign, defrag->foreign_next, &number))
+            group = sh_foreign_next(&store->foreign, defrag->foreign_next, UINT64_MAX, &number);
+            if (!group)
                 return false;
             defrag->foreign_next = number + 1;
-            group = sh_foreign_find(&store->foreign, number);
         }
         group_pack(store, group);
         ++*seen;

@@ -100,11 +100,12 @@ enum shoal_err sh_foreign_make(struct sh_foreign *foreign, uint64_t number,
     return err;
 }
 
-bool sh_foreign_next(const struct sh_foreign *foreign, uint64_t number, uint64_t *number_out)
+struct sh_group *sh_foreign_next(const struct sh_foreign *foreign, uint64_t number, uint64_t last,
+                                 uint64_t *number_out)
 {
     if (atomic_load_explicit(&foreign->pages, memory_order_acquire) == 0)
-        return false;
-    while (number >> NUMBER_BITS == 0) {
+        return NULL;
+    while (number <= last && number >> NUMBER_BITS == 0) {
         uint64_t page = 0;
         unsigned level = 0;
         for (; level < SH_FOREIGN_LEVELS; level++) {
@@ -115,9 +116,9 @@ bool sh_foreign_next(const struct sh_foreign *foreign, uint64_t number, uint64_t
         }
         if (level == SH_FOREIGN_LEVELS) {
             *number_out = number;
-            return true;
+            return group_of(foreign, page, number);
         }
         number = ((number >> shift_of(level)) + 1) << shift_of(level);
     }
-    return false;
+    return NULL;
 }

@@ -33,8 +33,9 @@ struct sh_group *sh_foreign_find(const struct sh_foreign *foreign, uint64_t numb
 /* The same, making what is missing; EFULL, from the reserve too. Any thread. */
 SHOAL_NODISCARD enum shoal_err sh_foreign_make(struct sh_foreign *foreign, uint64_t number,
                                                struct sh_group **group_out);
-/* The smallest number from `number` on that has a leaf; false when there is none. */
-bool sh_foreign_next(const struct sh_foreign *foreign, uint64_t number, uint64_t *number_out);
+/* The group with the smallest number from `number` to `last` that has a leaf; NULL when there is none. Any thread. */
+struct sh_group *sh_foreign_next(const struct sh_foreign *foreign, uint64_t number, uint64_t last,
+                                 uint64_t *number_out);
 
 static inline uint64_t sh_foreign_bytes(const struct sh_foreign *foreign)
 {

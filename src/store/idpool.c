@@ -230,23 +230,30 @@ static void range_free(struct sh_idpool *pool, uint64_t first, uint64_t end)
     }
 }
 
-enum shoal_err sh_idpool_claim(struct sh_idpool *pool, uint64_t lid)
+enum shoal_err sh_idpool_claim_some(struct sh_idpool *pool, uint64_t word, uint64_t mask,
+                                    uint64_t *claimed_out)
 {
+    SH_ASSERT(mask != 0 && !(word == 0 && mask & 1));
+    const uint64_t end = (word << 6) + 64 - (unsigned)__builtin_clzll(mask);
     sh_lock_take(&pool->lock);
     enum shoal_err err = SHOAL_OK;
     uint64_t limit = sh_idtable_limit(pool->table);
-    uint64_t bit = UINT64_C(1) << (lid & 63);
-    if (lid >= limit) {
-        err = lid >= pool->table->ids_max ? SHOAL_EFULL : grow(pool, lid + 1, true);
-        if (!err)
-            range_free(pool, limit, lid);
-    } else if (pool->levels[0][lid >> 6] & bit) {
-        bits_clear(pool, lid >> 6, bit);
-    } else {
-        err = SHOAL_EEXIST;
+    if (end > limit)
+        err = end > pool->table->ids_max ? SHOAL_EFULL : grow(pool, end, true);
+    if (!err) {
+        range_free(pool, limit, end); /* none where the table did not grow */
+        *claimed_out = pool->levels[0][word] & mask;
+        bits_clear(pool, word, *claimed_out);
     }
     sh_lock_release(&pool->lock);
     return err;
+}
+
+enum shoal_err sh_idpool_claim(struct sh_idpool *pool, uint64_t lid)
+{
+    uint64_t claimed;
+    enum shoal_err err = sh_idpool_claim_some(pool, lid >> 6, UINT64_C(1) << (lid & 63), &claimed);
+    return !err && !claimed ? SHOAL_EEXIST : err;
 }
 
 /* So much of the table's memory may be spare beyond its end: handing pages to the kernel interrupts

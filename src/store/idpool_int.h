@@ -62,6 +62,10 @@ SHOAL_NODISCARD enum shoal_err sh_idpool_take_run(struct sh_idpool *pool, size_t
                                                   sh_lid *lids_out);
 /* Hands out a given ID, not 0. EEXIST when it is in use, EFULL. May use the reserve. */
 SHOAL_NODISCARD enum shoal_err sh_idpool_claim(struct sh_idpool *pool, uint64_t lid);
+/* The same of several of the IDs 64 * word to 64 * word + 63, one for each bit of the mask, under one hold
+ * of the lock: *claimed_out are those that were not in use. EFULL hands out none. */
+SHOAL_NODISCARD enum shoal_err sh_idpool_claim_some(struct sh_idpool *pool, uint64_t word,
+                                                    uint64_t mask, uint64_t *claimed_out);
 
 /* Takes IDs back, whose codes must be absent; those that are 0 are skipped. A piece at a time, as
  * above. Any thread. */

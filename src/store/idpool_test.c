@@ -314,6 +314,37 @@ static void test_claim(void **state)
     fixture_end(&f);
 }
 
+/* Several of one word: those that are free, and of a table that ends before them all. */
+static void test_claim_some(void **state)
+{
+    (void)state;
+    uint64_t seed = test_seed(20261127), claimed;
+    struct fixture f;
+    fixture_make(&f, UINT64_C(1) << 30);
+    static uint64_t words[64];
+    memset(words, 0, sizeof words);
+    words[0] = 1;
+    for (unsigned round = 0; round < 2000; round++) {
+        uint64_t word = test_draw(&seed) % (1 + round / 32), mask = test_draw(&seed);
+        mask &= test_draw(&seed) & (word ? UINT64_MAX : ~UINT64_C(1));
+        if (mask == 0)
+            continue;
+        assert_int_equal(sh_idpool_claim_some(&f.pool, word, mask, &claimed), SHOAL_OK);
+        assert_true(claimed == (mask & ~words[word]));
+        words[word] |= claimed;
+        uint64_t lid = 1 + test_draw(&seed) % (64 * 64 - 1), bit = UINT64_C(1) << (lid & 63);
+        if (words[lid >> 6] & bit)
+            sh_idpool_give(&f.pool, &(sh_lid){lid}, 1);
+        words[lid >> 6] &= ~bit;
+    }
+    assert_int_equal(sh_idpool_claim_some(&f.pool, IDS / 64, 3, &claimed), SHOAL_EFULL);
+    for (uint64_t lid = 1; lid < UINT64_C(64) * 64; lid++)
+        if (words[lid >> 6] >> (lid & 63) & 1)
+            sh_idpool_give(&f.pool, &(sh_lid){lid}, 1);
+    assert_int_equal(sh_idtable_limit(&f.table), 1);
+    fixture_end(&f);
+}
+
 /* What a batch that does not fit has taken before that shows is given back. */
 static void test_full_piece(void **state)
 {
@@ -339,10 +370,11 @@ static void test_full_piece(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model),    cmocka_unit_test(test_spare),
-        cmocka_unit_test(test_full),     cmocka_unit_test(test_no_more_ids),
-        cmocka_unit_test(test_retained), cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_claim),    cmocka_unit_test(test_full_piece),
+        cmocka_unit_test(test_model),      cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_full),       cmocka_unit_test(test_no_more_ids),
+        cmocka_unit_test(test_retained),   cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_claim),      cmocka_unit_test(test_full_piece),
+        cmocka_unit_test(test_claim_some),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

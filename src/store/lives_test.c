@@ -96,6 +96,8 @@ static void chunks_of_earlier_lives(void **state)
             assert_true(sh_store_range(store, from, &first, &last));
             assert_true(first.v == all[i].v || (i == 2 && first.v == edge.v));
             assert_true(last.v == first.v);
+            assert_true(sh_store_next(store, from, &from));
+            assert_int_equal(from.v, first.v);
             from.v = last.v + 1;
         }
         assert_false(sh_store_range(store, from, &first, &last));

@@ -39,7 +39,8 @@ static void test_loaded(void **state)
         closed_check(&witness);
         assert_int_equal(witness.events[SH_STORE_MADE] + witness.made, 60);
         assert_int_equal(witness.made, 3);
-        assert_int_equal(witness.refusals > 0, refuse_of > 0);
+        if (refuse_of != 1) /* one in 20 may happen to be none at all */
+            assert_int_equal(witness.refusals > 0, refuse_of > 0);
         witness_close(&witness);
         sh_store_destroy(store);
     }

@@ -111,7 +111,7 @@ static bool longs_make(struct sh_store *store, const struct sh_store_wish *wish,
 static void group_tell(struct sh_store *store, const struct sh_store_wish *wish, size_t at,
                        size_t count, const shoal_cid *lids, enum shoal_err err)
 {
-    if (!sh_store_is_witnessed(store) || wish->reserve)
+    if (wish->reserve)
         return;
     for (size_t i = at; i < at + count; i++)
         sh_witness_record(store, sh_store_cid(store, SHOAL_NID_NONE, lids[i].v), SH_STORE_MADE,
@@ -122,7 +122,7 @@ static void group_tell(struct sh_store *store, const struct sh_store_wish *wish,
 static enum shoal_err group_admit(struct sh_store *store, const struct sh_store_wish *wish,
                                   size_t at, size_t count, const shoal_cid *lids)
 {
-    if (!sh_store_is_witnessed(store) || wish->reserve)
+    if (wish->reserve)
         return SHOAL_OK;
     for (size_t i = 0; i < count; i++) {
         enum shoal_err err =

@@ -210,8 +210,11 @@ static void compare(struct sh_store *store)
     while (sh_store_range(store, next, &first, &last)) {
         assert_true(first.v >= next.v && last.v >= first.v);
         chunks -= last.v - first.v + 1;
+        assert_true(sh_store_next(store, next, &next));
+        assert_int_equal(next.v, first.v);
         next.v = last.v + 1;
     }
+    assert_false(sh_store_next(store, next, &next));
     assert_int_equal(chunks, 0);
     sh_alloc_check(store->alloc);
 }

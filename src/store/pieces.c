@@ -491,17 +491,22 @@ static enum shoal_err block_install(struct sh_store_rewriting *rewriting, struct
     struct sh_store *store = rewriting->store;
     shoal_cid cid = rewriting->rewrite.cid;
     bool is_told = rewriting->telling.has_begun;
-    enum shoal_err err = is_told ? SHOAL_OK
-                                 : sh_witness_admit(store, cid, SH_STORE_WRITTEN, rewriting->before,
-                                                    rewriting->after, true);
+    enum shoal_err err = SHOAL_OK;
+    if (is_told)
+        sh_cut_enter(store, cid, false);
+    else
+        err = sh_witness_admit(store, cid, SH_STORE_WRITTEN, rewriting->before, rewriting->after,
+                               true);
     if (err)
         return err;
     sh_change_long(change, sh_store_index(cid), &rewriting->block);
     err = sh_group_change(store, group, change);
-    if (is_told)
+    if (is_told) {
         sh_witness_end(store, cid, &rewriting->telling, rewriting->before, err == SHOAL_OK);
-    else
+        sh_cut_leave(store);
+    } else {
         sh_witness_record(store, cid, SH_STORE_WRITTEN, sh_bytes_make(NULL, rewriting->after), err);
+    }
     return err;
 }
 

@@ -78,6 +78,7 @@ void sh_store_destroy(struct sh_store *store)
 {
     if (!store)
         return;
+    sh_cut_end(store);
     sh_ready_close(store->ready);
     sh_alloc_destroy(store->alloc);
     sh_foreign_destroy(&store->foreign);
@@ -195,16 +196,21 @@ static bool own_first(const struct sh_store *store, uint64_t lid, uint64_t *lid_
     return false;
 }
 
-static bool foreign_first(const struct sh_store *store, uint64_t cid, uint64_t *cid_out)
+/* None behind `last` is looked for. */
+static bool foreign_first(const struct sh_store *store, uint64_t cid, uint64_t last,
+                          uint64_t *cid_out)
 {
+    const struct sh_group *group;
     uint64_t number;
-    while (sh_foreign_next(&store->foreign, cid >> SH_GROUP_BITS, &number)) {
+    while (cid <= last && (group = sh_foreign_next(&store->foreign, cid >> SH_GROUP_BITS,
+                                                   last >> SH_GROUP_BITS, &number))) {
+        struct sh_layout layout = sh_group_layout(group);
         if (number > cid >> SH_GROUP_BITS)
             cid = number << SH_GROUP_BITS;
         do {
-            if (foreign_exists(store, cid)) {
+            if (sh_layout_code(&layout, cid & (SH_GROUP_IDS - 1)) >= SH_CODE_FIRST) {
                 *cid_out = cid;
-                return true;
+                return cid <= last;
             }
             if (++cid == 0)
                 return false;
@@ -225,29 +231,60 @@ static bool own_range(const struct sh_store *store, shoal_cid from, uint64_t *fi
     return own_first(store, place, first_out);
 }
 
+/* The first chunk from an ID on: its ID, and if it is an own one its place. */
+struct first {
+    shoal_cid cid;
+    bool is_own;
+    uint64_t place;
+};
+
+static bool first_find(const struct sh_store *store, shoal_cid from, struct first *first_out)
+{
+    const uint64_t owns = (uint64_t)sh_store_nid(store).v << 48;
+    uint64_t own = 0, foreign = 0;
+    shoal_cid own_cid = {UINT64_MAX};
+    if (from.v < owns && foreign_first(store, from.v, owns - 1, &foreign)) {
+        *first_out = (struct first){{foreign}, false, 0};
+        return true;
+    }
+    bool has_own = own_range(store, from, &own);
+    if (has_own)
+        own_cid = sh_store_cid(store, sh_store_nid(store), own);
+    bool is_own = !foreign_first(store, from.v, own_cid.v, &foreign);
+    if (is_own && !has_own)
+        return false;
+    *first_out = (struct first){is_own ? own_cid : (shoal_cid){foreign}, is_own, own};
+    return true;
+}
+
+bool sh_store_next(const struct sh_store *store, shoal_cid from, shoal_cid *cid_out)
+{
+    struct first first;
+    bool is_any = first_find(store, from, &first);
+    if (is_any)
+        *cid_out = first.cid;
+    return is_any;
+}
+
 bool sh_store_range(struct sh_store *store, shoal_cid from, shoal_cid *first_out,
                     shoal_cid *last_out)
 {
-    uint64_t own = 0;
-    uint64_t foreign = 0;
-    bool has_own = own_range(store, from, &own);
-    bool has_foreign = foreign_first(store, from.v, &foreign);
-    if (!has_own && !has_foreign)
-        return false;
-    shoal_cid own_cid = sh_store_cid(store, sh_store_nid(store), own);
-    bool is_alone = own == 0 && store->ids_base; /* the next ID is an earlier life's */
+    struct first first;
     uint64_t count = 1;
-    if (has_own && (!has_foreign || own_cid.v < foreign)) {
-        while (!is_alone && count < RANGE_IDS_MAX && own_exists(store, own + count))
+    if (!first_find(store, from, &first))
+        return false;
+    bool is_alone =
+        first.is_own && first.place == 0 && store->ids_base; /* the next ID is an earlier life's */
+    if (first.is_own) {
+        while (!is_alone && count < RANGE_IDS_MAX && own_exists(store, first.place + count))
             count++;
-        *first_out = own_cid;
     } else {
-        while (count < RANGE_IDS_MAX && shoal_cid_local((shoal_cid){foreign + count}) != 0 &&
-               foreign_exists(store, foreign + count))
+        while (count < RANGE_IDS_MAX && shoal_cid_local((shoal_cid){first.cid.v + count}) != 0 &&
+               foreign_exists(store, first.cid.v + count))
             count++;
-        *first_out = (shoal_cid){foreign};
     }
-    *last_out = (shoal_cid){first_out->v + count - 1};
+    *first_out = first.cid;
+    *last_out = (shoal_cid){first.cid.v + count - 1};
     return true;
 }
 

@@ -334,8 +334,9 @@ void sh_store_arriving_drop(struct sh_store *store, struct sh_store_arriving *ar
 /* One of several operations; err, and size for a get, are set by the call. */
 struct sh_store_op {
     shoal_cid lid;
-    void *data;    /* get: where to; put: what (read only) */
-    uint32_t size; /* get: room, then the chunk's size; put: bytes at data; resize: the new size */
+    void *data; /* get: where to; put, adopt: what (read only); adopt: NULL is zeros */
+    uint32_t
+        size; /* get: room, then the chunk's size; put, adopt: bytes of data; resize: the new size */
     enum shoal_err err;
 };
 
@@ -346,6 +347,12 @@ size_t sh_store_put_multi(struct sh_store *store, struct sh_store_op *ops, size_
 size_t sh_store_resize_multi(struct sh_store *store, struct sh_store_op *ops, size_t count);
 size_t sh_store_remove_multi(struct sh_store *store, const shoal_cid *cids, size_t count,
                              enum shoal_err *errs_out);
+/* Adopts count chunks, each as sh_store_adopt does, whose errors each op may have. Chunks that follow each other in ops, with
+ * ascending IDs of one group (of 16: local ID / 16), are made at once. Where the caller brings whole groups, a chunk costs a
+ * quarter of what it does alone. */
+size_t sh_store_adopt_multi(struct sh_store *store, struct sh_store_op *ops, size_t count);
+/* The same of sh_store_take_over; own chunks are taken over alone. */
+size_t sh_store_take_over_multi(struct sh_store *store, struct sh_store_op *ops, size_t count);
 
 /* Asks the caches for a chunk that is about to be used: first for its group, and some dozens of
  * nanoseconds later, best after asking for others', for its data. Changes nothing. */
@@ -359,6 +366,8 @@ void sh_store_prefetch(const struct sh_store *store, shoal_cid cid, enum sh_stor
  * that come before: 2 bytes to be read for each. */
 bool sh_store_range(struct sh_store *store, shoal_cid from, shoal_cid *first_out,
                     shoal_cid *last_out);
+/* The first of that range alone: for who takes chunks one by one, to whom the rest of a long range is said again and again. */
+bool sh_store_next(const struct sh_store *store, shoal_cid from, shoal_cid *cid_out);
 
 /* --- The witness --------------------------------------------------------------------------- */
 
@@ -367,8 +376,8 @@ bool sh_store_range(struct sh_store *store, shoal_cid from, shoal_cid *first_out
  *
  * It is told within the chunk's write section: with the chunk, or its group of 16, held, so that
  * nobody else changes or reads it meanwhile. A section asks first (admit), then changes, then tells
- * (record), or says that nothing came of it (cancel); a create may ask for up to 16 chunks of its
- * group, in a row, before it tells of them in the same order. Sections of different chunks are open
+ * (record), or says that nothing came of it (cancel); a create, or an adoption of several, may ask for
+ * up to 16 chunks of its group, in a row, before it tells of them in the same order. Sections of different chunks are open
  * at the same time, in different threads, so between an admit and its record others may come.
  *
  * The witness must be quick, must not block and must not call the store; nor may a lock that it takes
@@ -426,6 +435,9 @@ struct sh_store_witness {
  * another witness; NULL: nobody is told, as at first. Chunks that are there already are not told of:
  * sh_store_retell. */
 void sh_store_witness_set(struct sh_store *store, const struct sh_store_witness *witness);
+/* From now on the calling thread makes, fills and removes chunks of which the witness knows already, or is not to hear: recovery, of
+ * chunks that nobody else uses. false: no more. */
+void sh_store_witness_pause(bool is_paused);
 
 /* Tells the witness of a chunk as it is (SH_STORE_WRITTEN), though nothing has changed: to copy what was
  * there before, or was written through a pin. ENOCHUNK, ELIMIT: a large one is retold by rewriting it

@@ -4,10 +4,14 @@
 
 #include "store/alloc_int.h"
 #include "store/copy_int.h"
+#include "store/cut_int.h"
 #include "store/foreign_int.h"
 #include "store/idpool_int.h"
 #include "store/idtable_int.h"
 #include "store/store.h"
+
+/* Own chunks have places below it. */
+#define SH_OWN_IDS_MAX (UINT64_C(1) << 40)
 
 /* Counters are spread over lines so that threads do not fight for one. */
 #define SH_STORE_TALLIES 16
@@ -52,8 +56,10 @@ struct sh_store {
     struct sh_idpool pool_own;
     struct sh_budget budget;
     struct sh_defrag defrag;
+    _Atomic uint64_t arrivals;   /* chunks that were adopted or taken over */
     _Atomic uint64_t longs_made; /* blocks of long chunks, ever */
     struct sh_store_witness witness_own;
+    struct sh_cut cut;
     struct sh_tally tallies[SH_STORE_TALLIES];
 };
 

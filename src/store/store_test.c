@@ -189,9 +189,11 @@ static void step_remove(struct sh_store *store)
 static void model_compare(struct sh_store *store)
 {
     sh_lid next = {0};
-    sh_lid first, last;
+    sh_lid first, last, alone;
     uint64_t seen = 0;
     while (sh_store_range(store, next, &first, &last)) {
+        assert_true(sh_store_next(store, next, &alone));
+        assert_int_equal(alone.v, first.v);
         for (uint64_t v = next.v; v < first.v; v++)
             assert_false(model[v].exists);
         for (uint64_t v = first.v; v <= last.v; v++)
@@ -199,6 +201,7 @@ static void model_compare(struct sh_store *store)
         seen += last.v - first.v + 1;
         next.v = last.v + 1;
     }
+    assert_false(sh_store_next(store, next, &alone));
     assert_int_equal(seen, model_chunks);
     struct sh_store_status status = status_of(store);
     assert_int_equal(status.chunks, model_chunks);

@@ -27,9 +27,7 @@ static struct sh_group *foreign_take(const struct sh_store *store, struct sh_wal
                                      struct sh_walk_group *found)
 {
     uint64_t number;
-    struct sh_group *group = NULL;
-    if (sh_foreign_next(&store->foreign, walk->next, &number))
-        group = sh_foreign_find(&store->foreign, number);
+    struct sh_group *group = sh_foreign_next(&store->foreign, walk->next, UINT64_MAX, &number);
     if (!group) {
         walk->is_over = true;
         return NULL;

@@ -3,6 +3,13 @@
 
 #include "base/assert.h"
 
+_Thread_local bool sh_witness_is_paused;
+
+void sh_store_witness_pause(bool is_paused)
+{
+    sh_witness_is_paused = is_paused;
+}
+
 void sh_store_witness_set(struct sh_store *store, const struct sh_store_witness *witness)
 {
     store->witness = NULL;

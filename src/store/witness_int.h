@@ -7,9 +7,12 @@
 
 #include "store/store_int.h"
 
+/* Whether the calling thread changes what the witness knows. */
+extern _Thread_local bool sh_witness_is_paused;
+
 static inline bool sh_store_is_witnessed(const struct sh_store *store)
 {
-    return __builtin_expect(store->witness != NULL, false);
+    return __builtin_expect(store->witness != NULL, false) && !sh_witness_is_paused;
 }
 
 /* The same where there is a witness. */
@@ -19,15 +22,31 @@ SHOAL_NODISCARD enum shoal_err sh_witness_admit_as(struct sh_store *store, shoal
 void sh_witness_record_as(struct sh_store *store, shoal_cid cid, enum sh_store_event event,
                           struct sh_bytes image, enum shoal_err err);
 
+/* A cut is told of each change, too: enter is followed by one leave. The two below do it; who tells a witness in pieces calls these. */
+static inline void sh_cut_enter(struct sh_store *store, shoal_cid cid, bool is_made)
+{
+    if (sh_cut_was_begun(&store->cut))
+        sh_cut_enter_as(store, cid, is_made);
+}
+static inline void sh_cut_leave(struct sh_store *store)
+{
+    if (sh_cut_was_begun(&store->cut))
+        sh_cut_leave_as(store);
+}
+
 /* Asks for room. ELIMIT: the image must be told in pieces; all zeros never are. */
 SHOAL_NODISCARD static inline enum shoal_err sh_witness_admit(struct sh_store *store, shoal_cid cid,
                                                               enum sh_store_event event,
                                                               uint32_t size_before, uint32_t size,
                                                               bool is_zeros)
 {
-    return sh_store_is_witnessed(store)
-               ? sh_witness_admit_as(store, cid, event, size_before, size, is_zeros)
-               : SHOAL_OK;
+    sh_cut_enter(store, cid, event == SH_STORE_MADE);
+    enum shoal_err err = sh_store_is_witnessed(store)
+                             ? sh_witness_admit_as(store, cid, event, size_before, size, is_zeros)
+                             : SHOAL_OK;
+    if (err)
+        sh_cut_leave(store);
+    return err;
 }
 
 /* It has happened, or has failed with that. */
@@ -37,6 +56,7 @@ static inline void sh_witness_record(struct sh_store *store, shoal_cid cid,
 {
     if (sh_store_is_witnessed(store))
         sh_witness_record_as(store, cid, event, image, err);
+    sh_cut_leave(store);
 }
 
 /* Asks for room to write a chunk of that size where it is. */

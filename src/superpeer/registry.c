@@ -32,10 +32,9 @@ enum shoal_err sh_registry_create(const struct sh_registry_config *config,
     registry->next_nid.v = SH_PEER_NID_MIN;
     registry->heard_ns = calloc(SH_PEER_NIDS, sizeof registry->heard_ns[0]);
     registry->spoke_ns = calloc(SH_PEER_NIDS, sizeof registry->spoke_ns[0]);
-    registry->failed_epochs = calloc(SH_PEER_NIDS, sizeof registry->failed_epochs[0]);
     registry->events_log = 1; /* an image, or the first process's instance, tells */
     registry->events = calloc(SH_REGISTRY_EVENTS_MAX, sizeof registry->events[0]);
-    if (!registry->events || !registry->heard_ns || !registry->spoke_ns || !registry->failed_epochs)
+    if (!registry->events || !registry->heard_ns || !registry->spoke_ns)
         goto out_registry;
     /* All that can ever be in it, since what was decided has to be done: 5 MB that nobody touches. */
     if (sh_view_reserve(&registry->view, registry->nids + SH_SUPERPEERS_MAX))
@@ -57,7 +56,6 @@ void sh_registry_destroy(struct sh_registry *registry)
     free(registry->events);
     free(registry->heard_ns);
     free(registry->spoke_ns);
-    free(registry->failed_epochs);
     free(registry);
 }
 
@@ -104,7 +102,7 @@ void sh_registry_nids_skip(struct sh_registry *registry, uint32_t count)
     registry->changes++;
 }
 
-/* The node of that instance that has not left, or NULL. Of lives 32 bits are random: processes at other
+/* The node of that instance, or NULL. Of lives 32 bits are random: processes at other
  * addresses may have the same, and each process has one address. */
 static const struct sh_node *find_instance(const struct sh_registry *registry,
                                            struct sh_bytes address, uint64_t instance)
@@ -112,18 +110,10 @@ static const struct sh_node *find_instance(const struct sh_registry *registry,
     size_t first = sh_view_lower(&registry->view, (shoal_nid){SH_PEER_NID_MIN});
     for (size_t i = first; i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
-        if (node->instance == instance && node->state != SH_NODE_LEFT &&
-            sh_node_is_at(node, address))
+        if (node->instance == instance && sh_node_is_at(node, address))
             return node;
     }
     return NULL;
-}
-
-/* Another node has the address of this one, so this one's lease was over before: whatever is still
- * heard of it, it does not come back. */
-static bool is_succeeded(const struct sh_registry *registry, const struct sh_node *node)
-{
-    return sh_view_holder(&registry->view, sh_bytes_text(node->address), node->instance);
 }
 
 static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
@@ -140,14 +130,11 @@ static enum shoal_err admit(struct sh_registry *registry, uint64_t now_ns, shoal
         node.traits = *traits;
     else if (known)
         node.traits = known->traits;
-    bool returns = known;
     enum shoal_err err = sh_view_put(&registry->view, &node);
     if (err)
         return err;
-    registry->returns += returns;
     sh_nid_set_put(&registry->forgotten, nid, false);
     heard(registry, nid, now_ns);
-    registry->failed_epochs[nid.v - SH_PEER_NID_MIN] = 0;
     sh_registry_touch_node(registry, &node);
     SH_INFO("cluster", "node joined", SH_U64("node", nid.v), SH_TEXT("address", node.address),
             SH_U64("epoch", registry->view.epoch));
@@ -202,7 +189,8 @@ enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns
     if (!sh_nid_is_peer(previous))
         return SHOAL_EROLE;
     const struct sh_node *known = sh_view_find(&registry->view, previous);
-    /* The same process again, or the next one on a disk that does not know of its admission. */
+    /* The same process again, or the next one on a disk that does not know of its admission: of a life that
+     * is over since, it hears so. */
     bool is_same = known && known->instance == life;
     if (is_same && (known->state != SH_NODE_UP || sh_node_is_at(known, address)))
         return sh_registry_join(registry, now_ns, address, life, previous, traits, nid_out);
@@ -271,9 +259,10 @@ enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
         *nid_out = nid;
         return SHOAL_OK;
     }
-    /* A join that was late, or is done again, of a process whose place another one has taken. */
-    if (is_there && is_succeeded(registry, known))
-        return SHOAL_EEXIST;
+    if (known && known->state != SH_NODE_UP) {
+        SH_WARN("cluster", "refused a life of a node that is over", SH_U64("node", nid.v));
+        return SHOAL_EFENCED;
+    }
     if (sh_view_holder(&registry->view, address, instance))
         return SHOAL_EADDRINUSE;
     bool is_reissued = !previous.v && sh_nid_set_has(&registry->forgotten, nid);
@@ -302,7 +291,7 @@ static enum shoal_err find_member(const struct sh_registry *registry, shoal_nid 
 }
 
 enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
-                                     uint64_t instance, uint64_t epoch, bool *failed_out)
+                                     uint64_t instance, uint64_t epoch)
 {
     struct sh_node *node;
     enum shoal_err err = find_member(registry, nid, instance, &node);
@@ -316,26 +305,11 @@ enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_
         return err;
     if (node->state == SH_NODE_LEFT)
         return SHOAL_ENONODE;
+    if (node->state != SH_NODE_UP)
+        return SHOAL_EFENCED;
     heard(registry, nid, now_ns);
     sh_registry_spoke(registry, now_ns, nid);
-    /* Told until its epoch shows that it has heard: the first answer may have been lost with the
-     * connection, which its failure closed. */
-    *failed_out = epoch < registry->failed_epochs[nid.v - SH_PEER_NID_MIN];
     return SHOAL_OK;
-}
-
-void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
-{
-    struct sh_node *node;
-    if (find_member(registry, nid, instance, &node) || node->state != SH_NODE_FAILED)
-        return;
-    if (is_succeeded(registry, node))
-        return;
-    node->state = SH_NODE_UP;
-    registry->returns++;
-    sh_registry_touch_node(registry, node);
-    SH_INFO("cluster", "failed node is back", SH_U64("node", nid.v),
-            SH_U64("epoch", registry->view.epoch));
 }
 
 enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
@@ -345,9 +319,41 @@ enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid, ui
     if (err || node->state == SH_NODE_LEFT)
         return err;
     node->state = SH_NODE_LEFT;
+    node->back_ms = 0;
     sh_registry_touch_node(registry, node);
     SH_INFO("cluster", "node left", SH_U64("node", nid.v), SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
+}
+
+enum shoal_err sh_registry_away(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
+                                uint64_t instance, uint32_t back_ms)
+{
+    struct sh_node *node;
+    enum shoal_err err = find_member(registry, nid, instance, &node);
+    SH_ASSERT(back_ms);
+    if (err || node->state != SH_NODE_UP)
+        return err;
+    node->state = SH_NODE_AWAY;
+    node->back_ms = back_ms;
+    heard(registry, nid, now_ns); /* it is waited for from now on */
+    sh_registry_touch_node(registry, node);
+    SH_INFO("cluster", "node stops, and is to be back", SH_U64("node", nid.v),
+            SH_U64("within_ms", back_ms), SH_U64("epoch", registry->view.epoch));
+    return SHOAL_OK;
+}
+
+void sh_registry_late(struct sh_registry *registry, shoal_nid nid)
+{
+    struct sh_node *node = sh_view_find(&registry->view, nid);
+    if (!node || node->state != SH_NODE_AWAY)
+        return;
+    uint32_t back_ms = node->back_ms;
+    node->state = SH_NODE_FAILED;
+    node->back_ms = 0;
+    sh_registry_touch_node(registry, node);
+    SH_WARN("cluster", "node that was stopped is not back in time: it has failed",
+            SH_U64("node", nid.v), SH_U64("within_ms", back_ms),
+            SH_U64("epoch", registry->view.epoch));
 }
 
 void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *reason)
@@ -358,48 +364,61 @@ void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *r
     SH_ASSERT(node && node->state == SH_NODE_UP && sh_nid_is_peer(nid));
     node->state = SH_NODE_FAILED;
     sh_registry_touch_node(registry, node);
-    registry->failed_epochs[nid.v - SH_PEER_NID_MIN] = registry->view.epoch;
     SH_WARN("cluster", "node failed", SH_U64("node", nid.v), SH_TEXT("address", node->address),
             SH_TEXT("reason", reason), SH_U64("epoch", registry->view.epoch));
 }
 
-uint64_t sh_registry_returns(const struct sh_registry *registry)
-{
-    return registry->returns;
-}
-
-/* The node of that ID and instance, which is gone, and so are all that were gone at that time. */
+/* The node of that ID and instance, which is gone. */
 static enum shoal_err find_gone(const struct sh_registry *registry, shoal_nid nid,
-                                uint64_t instance, uint64_t returns, struct sh_node **node_out)
+                                uint64_t instance, struct sh_node **node_out)
 {
     enum shoal_err err = find_member(registry, nid, instance, node_out);
     if (err)
         return err;
-    if ((*node_out)->state == SH_NODE_UP)
-        return SHOAL_EINVAL;
-    return registry->returns == returns ? SHOAL_OK : SHOAL_EAGAIN;
+    bool is_awaited = (*node_out)->state == SH_NODE_UP || (*node_out)->state == SH_NODE_AWAY;
+    return is_awaited ? SHOAL_EINVAL : SHOAL_OK;
 }
 
-enum shoal_err sh_registry_give_up(struct sh_registry *registry, shoal_nid nid, uint64_t instance,
-                                   uint64_t returns)
+enum shoal_err sh_registry_give_up(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
 {
     struct sh_node *node;
-    enum shoal_err err = find_gone(registry, nid, instance, returns, &node);
+    enum shoal_err err = find_gone(registry, nid, instance, &node);
     if (err || node->state == SH_NODE_LEFT)
         return err;
     node->state = SH_NODE_LEFT;
+    node->back_ms = 0;
     node->instance ^= node->instance == 1 ? 2 : 1; /* the times it was started stay */
     sh_registry_touch_node(registry, node);
-    SH_INFO("cluster", "failed node does not come back", SH_U64("node", nid.v),
+    SH_INFO("cluster", "failed node is given up", SH_U64("node", nid.v),
             SH_TEXT("address", node->address), SH_U64("epoch", registry->view.epoch));
     return SHOAL_OK;
 }
 
-enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid, uint64_t instance,
-                                  uint64_t returns)
+enum shoal_err sh_registry_peer_lost(struct sh_registry *registry, shoal_nid nid)
+{
+    struct sh_node *node = sh_nid_is_peer(nid) ? sh_view_find(&registry->view, nid) : NULL;
+    if (!node)
+        return SHOAL_ENONODE;
+    if (node->state == SH_NODE_UP)
+        return SHOAL_EINVAL;
+    if (node->is_disk_lost)
+        return SHOAL_OK;
+    node->is_disk_lost = true;
+    if (node->state == SH_NODE_AWAY)
+        node->state = SH_NODE_FAILED;
+    node->back_ms = 0;
+    sh_registry_touch_node(registry, node);
+    SH_WARN("cluster",
+            "an operator has declared a peer's disk lost: zones that wait for it go on with what "
+            "others have, and are lost where these have nothing",
+            SH_U64("node", nid.v), SH_U64("epoch", registry->view.epoch));
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
 {
     struct sh_node *found;
-    enum shoal_err err = find_gone(registry, nid, instance, returns, &found);
+    enum shoal_err err = find_gone(registry, nid, instance, &found);
     if (err)
         return err;
     struct sh_node node = *found;

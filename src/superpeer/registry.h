@@ -1,16 +1,24 @@
 /* The registry: the members of the cluster, with their IDs and states; a state machine without input or
- * output. All superpeers hold the same registry: each applies the same joins, leaves, failures and
- * returns in the same order (superpeer_commands.c), and nothing else changes it. The times at which
+ * output. All superpeers hold the same registry: each applies the same joins, leaves and failures
+ * in the same order (superpeer_commands.c), and nothing else changes it. The times at which
  * nodes were heard are each superpeer's own, and the leader acts on nodes that are overdue. The
  * registry begins without any superpeer: superpeers join and leave like peers.
  *
  * Every function that concerns time is given the time, on one clock. Whatever changes the view
  * raises its epoch and the version; whatever must be stored raises `changes`.
  *
- * A node is `up`, `left` (for good, its chunks are gone) or `failed` (silent for failure_ns, or
- * found dead); a failed one that is heard again is up again, for nothing was recovered elsewhere. One
- * that is not up may be forgotten: it is in no view any more, and its ID is free. Only IDs of nodes that
- * were forgotten are given to other nodes.
+ * A node is `up`, `left` (for good, its chunks are gone), `failed` (silent for failure_ns, or
+ * found dead) or `away` (stopped in order, and to be back within a time that it has named). A life of a peer, which its instance names, is over once it is not up: it never is up
+ * again, and whoever speaks for it is refused (EFENCED). A later life of the peer takes its place:
+ *
+ *   JOIN -> [up] --LEAVE--------> [left]   --JOIN of a later life--> [up]
+ *             |----FAIL---------> [failed] ----------|
+ *             '----LEAVE, back--> [away]   ----------'
+ *                                    '-- not back in time --> [failed]
+ *
+ * A node that is not up may be forgotten: it is in no view any more, and its ID is free. Only IDs of nodes
+ * that were forgotten are given to other nodes. Superpeers are nodes, too, and do return; what they hold
+ * has a protocol of its own (ring.h).
  *
  * Threads: one at a time.
  */
@@ -35,11 +43,12 @@ SHOAL_NODISCARD enum shoal_err sh_registry_create(const struct sh_registry_confi
                                                   struct sh_registry **registry_out);
 void sh_registry_destroy(struct sh_registry *registry);
 
-/* Admits a node, or welcomes one back that has the ID `previous` (NONE: a new one). The same
- * instance always gets the same ID, so a repeated request is harmless. EADDRINUSE: another node is
+/* Admits a node, or one that was a member with the ID `previous` (NONE: a new one) and that the registry
+ * has lost. The same instance always gets the same ID, so a repeated request is harmless. EFENCED: that
+ * instance failed, or has left, and its process must begin another life. EADDRINUSE: another node is
  * up at that address; a node is never failed because another one uses its address. EEXIST: another
- * instance has the ID, or has taken the place at the address since this one failed, or the node was
- * forgotten. EROLE: the ID is no peer's. ELIMIT: no ID is left. EINVAL: not a usable address or instance. ENOMEM.
+ * instance has the ID, or the node was forgotten. EROLE: the ID is no peer's. ELIMIT: no ID is left. EINVAL: not a
+ * usable address or instance. ENOMEM.
  * traits take the place of those known of that ID; NULL: the node did not say any, and these stay. */
 SHOAL_NODISCARD enum shoal_err sh_registry_join(struct sh_registry *registry, uint64_t now_ns,
                                                 struct sh_bytes address, uint64_t instance,
@@ -49,7 +58,7 @@ SHOAL_NODISCARD enum shoal_err sh_registry_join(struct sh_registry *registry, ui
  * from before. It keeps the ID, under which all that its former life had is gone. A repeated request is
  * harmless. EEXIST: that life, or a later one, was there already, so the disk is a copy or an old backup;
  * or several nodes have borne the ID, and the one that bears it, if any, is known at another address;
- * EAGAIN: the former life is up, or this one at another address; EADDRINUSE, EROLE, ELIMIT, EINVAL,
+ * EAGAIN: the former life is up, or this one at another address; EFENCED, EADDRINUSE, EROLE, ELIMIT, EINVAL,
  * ENOMEM, and traits, as above. */
 SHOAL_NODISCARD enum shoal_err sh_registry_restart(struct sh_registry *registry, uint64_t now_ns,
                                                    struct sh_bytes address, uint64_t life,
@@ -59,27 +68,32 @@ SHOAL_NODISCARD enum shoal_err sh_registry_restart(struct sh_registry *registry,
 /* Which cluster it is: nodes have that on their disks. The same for good, also of a cluster that was
  * forced to go on; another one of a registry that was begun anew. 0: it has not begun. */
 uint64_t sh_registry_cluster(const struct sh_registry *registry);
-/* A node was heard, which knows the view of that epoch. *failed_out: the node had been declared failed
- * and does not know that yet. ENONODE (or it left); EEXIST: the ID is another life's; EBUSY: this
- * registry is behind what the node knows, and can't say whose the ID is. */
+/* A node was heard, which knows the view of that epoch. EFENCED: that life was declared failed. ENONODE (or
+ * it left); EEXIST: the ID is another life's; EBUSY: this registry is behind what the node knows, and
+ * can't say whose the ID is. */
 SHOAL_NODISCARD enum shoal_err sh_registry_heartbeat(struct sh_registry *registry, uint64_t now_ns,
                                                      shoal_nid nid, uint64_t instance,
-                                                     uint64_t epoch, bool *failed_out);
-/* A node leaves, with its chunks. ENONODE, EEXIST. */
+                                                     uint64_t epoch);
+/* A node leaves, with its chunks; also a failed one, whose process says so that it ends. ENONODE, EEXIST. */
 SHOAL_NODISCARD enum shoal_err sh_registry_leave(struct sh_registry *registry, shoal_nid nid,
                                                  uint64_t instance);
-/* How often a peer that was not up came back: while that stays the same, no such peer was up in between. */
-uint64_t sh_registry_returns(const struct sh_registry *registry);
+/* The same of a peer that is to be back within so long: it is away till then. One that has failed meanwhile stays so; a repeated
+ * request is harmless. ENONODE, EEXIST. back_ms: over 0. */
+SHOAL_NODISCARD enum shoal_err sh_registry_away(struct sh_registry *registry, uint64_t now_ns,
+                                                shoal_nid nid, uint64_t instance, uint32_t back_ms);
 /* Forgets a peer of that instance: the caller knows that no name and no range of moved chunks refers to
- * it, as long as no peer has come back since sh_registry_returns was `returns`. Its ID is given out
- * again when all others have been. ENONODE: it is not there, or no peer's ID; EINVAL: it is up; EEXIST:
- * it is another instance's; EAGAIN: some peer has come back. */
+ * it, which stays true, as the instance never is up again. Its ID is given out
+ * again when all others have been. ENONODE: it is not there, or no peer's ID; EINVAL: it is up, or away; EEXIST:
+ * it is another instance's. */
 SHOAL_NODISCARD enum shoal_err sh_registry_forget(struct sh_registry *registry, shoal_nid nid,
-                                                  uint64_t instance, uint64_t returns);
-/* A peer that failed does not come back any more: it has left, and its instance is one that no process has.
- * Errors as above. */
+                                                  uint64_t instance);
+/* Nobody waits for the chunks of a peer that failed any more: it has left, and its instance is one that no
+ * process has. Errors as above. */
 SHOAL_NODISCARD enum shoal_err sh_registry_give_up(struct sh_registry *registry, shoal_nid nid,
-                                                   uint64_t instance, uint64_t returns);
+                                                   uint64_t instance);
+/* The disk of a peer is lost for good, as an operator has declared: nobody waits for what was on it alone. That ends with a
+ * later life of the peer. A repeated request is harmless. ENONODE: it is not there, or no peer's ID; EINVAL: it is up. */
+SHOAL_NODISCARD enum shoal_err sh_registry_peer_lost(struct sh_registry *registry, shoal_nid nid);
 /* Whether all IDs are those of peers in the view, so that a new one is refused. */
 bool sh_registry_is_full(const struct sh_registry *registry);
 /* The first peer from `from` on whose process is no more for sure, since it has left or another process
@@ -88,6 +102,8 @@ shoal_nid sh_registry_gone(const struct sh_registry *registry, uint64_t now_ns, 
                            shoal_nid from);
 /* Declares a peer failed if it is up. */
 void sh_registry_fail(struct sh_registry *registry, shoal_nid nid, const char *reason);
+/* Declares a peer failed if it is away: its time is over. */
+void sh_registry_late(struct sh_registry *registry, shoal_nid nid);
 
 /* When a node was heard last, or is taken to have been. */
 uint64_t sh_registry_heard_ns(const struct sh_registry *registry, shoal_nid nid);
@@ -108,8 +124,6 @@ void sh_registry_report(const struct sh_registry *registry, struct sh_report *re
 
 /* --- Superpeers, and the leader's questions --------------------------------------------------- */
 
-/* A failed node is up again: it was heard. */
-void sh_registry_back(struct sh_registry *registry, shoal_nid nid, uint64_t instance);
 /* Admits a superpeer, or takes its new address. nid NONE: the ID of the one that has that address,
  * or the lowest that none had yet, or if all were in use the lowest of one that left. ENONODE: the
  * one of that ID has left. ELIMIT: no ID is left. EINVAL: not a usable address or ID. EADDRINUSE: it is new, and
@@ -151,9 +165,9 @@ void sh_registry_arcs_change(struct sh_registry *registry, const struct sh_arc_c
 void sh_registry_epoch_lift(struct sh_registry *registry, uint64_t epoch);
 /* Takes over from another registry of the same cluster what is not stored: when nodes were heard. */
 void sh_registry_times_take(struct sh_registry *registry, const struct sh_registry *from);
-/* A superpeer heard the node; NONE: all nodes get failure_ns anew. */
+/* A superpeer heard the node; NONE: all nodes get failure_ns anew, or the time for which they may be away. */
 void sh_registry_heard(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid);
-/* The first up node from `from` on that was silent for failure_ns, or NONE. */
+/* The first node from `from` on that is up and was silent for failure_ns, or is away for longer than it said; or NONE. */
 shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_ns, shoal_nid from);
 
 /* --- Events ----------------------------------------------------------------------------------- */
@@ -193,7 +207,8 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
 
 /* The image of a registry file, little-endian:
  *   0   u64  magic "SHOALREG"
- *   8   u16  format (8; 7 is read, too: its nodes have no traits)
+ *   8   u16  format (9; 8 and 7 are read, too, in which failed peers returned: a u64 that counted that is
+ *       passed over; in 7 nodes have no traits)
  *   10  u16  0
  *   12  u16  number of superpeers
  *   14  u16  next ID to give out
@@ -203,8 +218,8 @@ uint64_t sh_registry_changes(const struct sh_registry *registry);
  *   36  u32  CRC32C of head and body, with this field zero
  *   40  text name of the cluster; u16 count; nodes as in a view; the ring's table as in arcs.h; two sets
  *       of IDs, each a u16 count of runs and u16 first, u16 last of each: those whose last bearer was
- *       forgotten, and those that several nodes have borne; u64 how often peers came back, u64 the log
- *       of its events, u64 the cluster's ID */
+ *       forgotten, and those that several nodes have borne; u64 the log of its events, u64 the cluster's
+ *       ID */
 size_t sh_registry_image_size(const struct sh_registry *registry);
 void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *registry,
                            uint64_t sequence);

@@ -90,6 +90,16 @@ static size_t follow(struct sh_registry *registry, struct sh_view *view)
     return size;
 }
 
+/* The node's next life begins. */
+static void restart(struct sh_registry *registry, const struct sh_node *node)
+{
+    uint64_t life = node->instance + (UINT64_C(1) << 32);
+    shoal_nid nid;
+    assert_int_equal(
+        sh_registry_restart(registry, 1, sh_bytes_text(node->address), life, node->nid, NULL, &nid),
+        SHOAL_OK);
+}
+
 static void some_change(struct sh_registry *registry, uint64_t *random, uint64_t *instance)
 {
     const struct sh_view *view = sh_registry_view(registry);
@@ -99,7 +109,8 @@ static void some_change(struct sh_registry *registry, uint64_t *random, uint64_t
         sh_registry_fail(registry, node.nid, "drawn");
         break;
     case 1:
-        sh_registry_back(registry, node.nid, node.instance);
+        if (node.role == SH_ROLE_PEER && node.state != SH_NODE_UP)
+            restart(registry, &node);
         break;
     case 2:
         if (node.role == SH_ROLE_PEER)
@@ -110,9 +121,7 @@ static void some_change(struct sh_registry *registry, uint64_t *random, uint64_t
         break;
     case 4:
         if (node.role == SH_ROLE_PEER && node.state != SH_NODE_UP)
-            assert_int_equal(sh_registry_forget(registry, node.nid, node.instance,
-                                                sh_registry_returns(registry)),
-                             SHOAL_OK);
+            assert_int_equal(sh_registry_forget(registry, node.nid, node.instance), SHOAL_OK);
         break;
     default:
         (void)join(registry, ++*instance);
@@ -183,7 +192,7 @@ static void a_change_costs_each_node_little(void **state)
     size_t joined = follow(registry, &view);
     assert_int_equal(sh_registry_leave(registry, nid, 1001), SHOAL_OK);
     size_t left = follow(registry, &view);
-    assert_int_equal(sh_registry_forget(registry, nid, 1001, 0), SHOAL_OK);
+    assert_int_equal(sh_registry_forget(registry, nid, 1001), SHOAL_OK);
     size_t forgotten = follow(registry, &view);
     size_t whole = sh_view_size(&view);
     print_message("1,000 nodes: a join is told each in %zu bytes, a leave in %zu, that the node is "

@@ -45,12 +45,13 @@ static void all_is_told_in_order(void **state)
     assert_int_equal(sh_registry_events_after(registry, begun, &first), 0);
     assert_int_equal(sh_registry_events_after(registry, begun - 1, &first), SIZE_MAX);
     shoal_nid nid = join(registry, 100);
-    bool failed;
     sh_registry_fail(registry, nid, "test");
-    assert_int_equal(sh_registry_heartbeat(registry, S, nid, 100, epoch_of(registry), &failed),
-                     SHOAL_OK);
-    sh_registry_back(registry, nid, 100);
-    assert_int_equal(sh_registry_leave(registry, nid, 100), SHOAL_OK);
+    const uint64_t later = UINT64_C(1) << 32 | 7;
+    shoal_nid again;
+    assert_int_equal(
+        sh_registry_restart(registry, S, sh_bytes_text("peer:100"), later, nid, NULL, &again),
+        SHOAL_OK);
+    assert_int_equal(sh_registry_leave(registry, nid, later), SHOAL_OK);
     static const enum sh_node_state states[] = {SH_NODE_UP, SH_NODE_FAILED, SH_NODE_UP,
                                                 SH_NODE_LEFT};
     assert_int_equal(sh_registry_events_after(registry, begun, &first), 4);
@@ -90,7 +91,7 @@ static void forgotten_ones_are_marked(void **state)
     shoal_nid nid = join(registry, 100), nids[SH_CHANGES_MAX];
     sh_registry_fail(registry, nid, "test");
     uint64_t known = epoch_of(registry), first;
-    assert_int_equal(sh_registry_forget(registry, nid, 100, 0), SHOAL_OK);
+    assert_int_equal(sh_registry_forget(registry, nid, 100), SHOAL_OK);
     assert_int_equal(sh_registry_events_after(registry, known - 1, &first), 2);
     assert_false(sh_registry_event(registry, first)->is_forgotten);
     assert_true(sh_registry_event(registry, first + 1)->is_forgotten);

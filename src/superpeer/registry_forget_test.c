@@ -48,7 +48,7 @@ static shoal_nid joined(struct sh_registry *registry, uint64_t now_ns, unsigned 
 
 static enum shoal_err forget(struct sh_registry *registry, shoal_nid nid, uint64_t instance)
 {
-    return sh_registry_forget(registry, nid, instance, sh_registry_returns(registry));
+    return sh_registry_forget(registry, nid, instance);
 }
 
 static size_t nodes_of(const struct sh_registry *registry)
@@ -63,7 +63,6 @@ static void who_is_forgotten(void **state)
     (void)state;
     struct sh_registry *registry = registry_make();
     shoal_nid a = joined(registry, S, 1, 11), b = joined(registry, S, 2, 12), nid;
-    bool failed;
     assert_int_equal(forget(registry, a, 11), SHOAL_EINVAL);
     assert_int_equal(forget(registry, (shoal_nid){1}, 1), SHOAL_ENONODE);
     sh_registry_fail(registry, a, "test");
@@ -75,9 +74,7 @@ static void who_is_forgotten(void **state)
     assert_true(sh_registry_view(registry)->epoch == epoch + 2);
     assert_int_equal(nodes_of(registry), 1);
     assert_int_equal(forget(registry, a, 11), SHOAL_ENONODE);
-    sh_registry_back(registry, a, 11);
-    assert_int_equal(nodes_of(registry), 1);
-    assert_int_equal(sh_registry_heartbeat(registry, S, a, 11, epoch, &failed), SHOAL_ENONODE);
+    assert_int_equal(sh_registry_heartbeat(registry, S, a, 11, epoch), SHOAL_ENONODE);
     assert_int_equal(join(registry, S, 1, 11, a, &nid), SHOAL_EEXIST);
     uint8_t image[4096];
     struct sh_writer w = sh_writer_make(image, sizeof image);
@@ -94,7 +91,7 @@ static void who_is_forgotten(void **state)
     sh_registry_destroy(registry);
 }
 
-/* Who is given up has left, in another life than any process has: neither it nor a copy comes back, but for a
+/* Who is given up has left, in another life than any process has: neither it nor a copy is taken in, but for a
  * process that its folder has begun since. */
 static void who_is_given_up(void **state)
 {
@@ -102,22 +99,18 @@ static void who_is_given_up(void **state)
     struct sh_registry *registry = registry_make();
     const uint64_t life = (UINT64_C(3) << 32) | 11;
     shoal_nid a = joined(registry, S, 1, life), b = joined(registry, S, 2, 1), nid;
-    bool failed;
-    uint64_t returns = sh_registry_returns(registry);
-    assert_int_equal(sh_registry_give_up(registry, a, life, returns), SHOAL_EINVAL);
+    assert_int_equal(sh_registry_give_up(registry, a, life), SHOAL_EINVAL);
     sh_registry_fail(registry, a, "test");
     sh_registry_fail(registry, b, "test");
-    assert_int_equal(sh_registry_give_up(registry, a, life + 1, returns), SHOAL_EEXIST);
-    assert_int_equal(sh_registry_give_up(registry, a, life, returns + 1), SHOAL_EAGAIN);
-    assert_int_equal(sh_registry_give_up(registry, a, life, returns), SHOAL_OK);
-    assert_int_equal(sh_registry_give_up(registry, b, 1, returns), SHOAL_OK);
+    assert_int_equal(sh_registry_give_up(registry, a, life + 1), SHOAL_EEXIST);
+    assert_int_equal(sh_registry_give_up(registry, a, life), SHOAL_OK);
+    assert_int_equal(sh_registry_give_up(registry, b, 1), SHOAL_OK);
     assert_true(sh_view_find(sh_registry_view(registry), b)->instance);
     const struct sh_node *node = sh_view_find(sh_registry_view(registry), a);
     assert_int_equal(node->state, SH_NODE_LEFT);
-    assert_int_equal(sh_registry_give_up(registry, a, node->instance, returns), SHOAL_OK);
+    assert_int_equal(sh_registry_give_up(registry, a, node->instance), SHOAL_OK);
     uint64_t epoch = sh_registry_view(registry)->epoch;
-    sh_registry_back(registry, a, life);
-    assert_int_equal(sh_registry_heartbeat(registry, S, a, life, epoch, &failed), SHOAL_EEXIST);
+    assert_int_equal(sh_registry_heartbeat(registry, S, a, life, epoch), SHOAL_EEXIST);
     assert_int_equal(join(registry, S, 1, life, a, &nid), SHOAL_EEXIST);
     struct sh_bytes address = sh_bytes_text("10.1.0.1:4100");
     assert_int_equal(sh_registry_restart(registry, S, address, life, a, NULL, &nid), SHOAL_EEXIST);
@@ -126,29 +119,25 @@ static void who_is_given_up(void **state)
         sh_registry_restart(registry, S, address, life + (UINT64_C(1) << 32), a, NULL, &nid),
         SHOAL_OK);
     assert_int_equal(nid.v, a.v);
-    assert_int_equal(sh_registry_give_up(registry, b, 3, returns), SHOAL_EAGAIN);
     sh_registry_destroy(registry);
 }
 
-/* What was found out about a gone node is void when a node has come back since: it may have been that one. */
-static void a_return_voids_it(void **state)
+/* What was found out about a gone node is void when its next life has come since, though that is gone as well. */
+static void the_next_life_voids_it(void **state)
 {
     (void)state;
     struct sh_registry *registry = registry_make();
-    shoal_nid a = joined(registry, S, 1, 11), b = joined(registry, S, 2, 12);
+    const uint64_t life = (UINT64_C(1) << 32) | 11, next = (UINT64_C(2) << 32) | 12;
+    shoal_nid a = joined(registry, S, 1, life), nid;
     sh_registry_fail(registry, a, "test");
-    assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
-    uint64_t returns = sh_registry_returns(registry);
-    sh_registry_back(registry, a, 11);
+    struct sh_bytes address = sh_bytes_text("10.1.0.1:4100");
+    assert_int_equal(sh_registry_restart(registry, S, address, next, a, NULL, &nid), SHOAL_OK);
+    assert_int_equal(nid.v, a.v);
+    assert_int_equal(forget(registry, a, life), SHOAL_EEXIST);
     sh_registry_fail(registry, a, "test");
-    assert_int_equal(sh_registry_forget(registry, a, 11, returns), SHOAL_EAGAIN);
-    returns = sh_registry_returns(registry);
-    shoal_nid nid;
-    assert_int_equal(join(registry, S, 2, 12, b, &nid), SHOAL_OK);
-    assert_int_equal(sh_registry_leave(registry, b, 12), SHOAL_OK);
-    assert_int_equal(sh_registry_forget(registry, b, 12, returns), SHOAL_EAGAIN);
-    assert_int_equal(forget(registry, a, 11), SHOAL_OK);
-    assert_int_equal(forget(registry, b, 12), SHOAL_OK);
+    assert_int_equal(forget(registry, a, life), SHOAL_EEXIST);
+    assert_int_equal(sh_registry_give_up(registry, a, life), SHOAL_EEXIST);
+    assert_int_equal(forget(registry, a, next), SHOAL_OK);
     sh_registry_destroy(registry);
 }
 
@@ -185,8 +174,7 @@ static void few_ids_go_round(void **state)
     copy = copy_of(registry, &config);
     assert_int_equal(join(copy, S, 1, 11, a, &nid), SHOAL_EEXIST);
     assert_int_equal(join(copy, S, 6, 16, SHOAL_NID_NONE, &nid), SHOAL_ELIMIT);
-    /* The one that has it now may leave and come back; forgotten, it is refused as well. */
-    assert_int_equal(sh_registry_leave(copy, a, 15), SHOAL_OK);
+    /* The one that has it now may join again, and leave; forgotten, it is refused as well. */
     assert_int_equal(join(copy, S, 5, 15, a, &nid), SHOAL_OK);
     assert_int_equal(sh_registry_leave(copy, a, 15), SHOAL_OK);
     assert_int_equal(forget(copy, a, 15), SHOAL_OK);
@@ -302,7 +290,7 @@ int main(void)
     if (sh_log_levels_set("error", &bad, &bad_len))
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_is_forgotten), cmocka_unit_test(a_return_voids_it),
+        cmocka_unit_test(who_is_forgotten), cmocka_unit_test(the_next_life_voids_it),
         cmocka_unit_test(few_ids_go_round), cmocka_unit_test(the_forced_take_back_whom_they_lack),
         cmocka_unit_test(who_is_gone),      cmocka_unit_test(rolling_restarts),
         cmocka_unit_test(who_is_given_up),

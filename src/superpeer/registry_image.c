@@ -8,8 +8,9 @@
 #include "superpeer/registry_int.h"
 
 #define IMAGE_MAGIC UINT64_C(0x4745524c414f4853) /* "SHOALREG" */
-#define IMAGE_FORMAT 8
-#define IMAGE_FORMAT_BARE 7 /* before nodes had traits */
+#define IMAGE_FORMAT 9
+#define IMAGE_FORMAT_RETURNS 8 /* when failed peers returned, which was counted */
+#define IMAGE_FORMAT_BARE 7    /* and before nodes had traits */
 #define IMAGE_HEAD_BYTES 40
 #define IMAGE_CRC_AT 36
 
@@ -80,7 +81,7 @@ size_t sh_registry_image_size(const struct sh_registry *registry)
     for (size_t i = 0; i < registry->view.count; i++)
         nodes += sh_node_size(&registry->view.nodes[i]);
     return IMAGE_HEAD_BYTES + 2 + strlen(registry->cluster) + nodes + SH_ARCS_BYTES +
-           set_size(&registry->forgotten) + set_size(&registry->reissued) + 24;
+           set_size(&registry->forgotten) + set_size(&registry->reissued) + 16;
 }
 
 static uint32_t image_crc(struct sh_bytes image)
@@ -113,7 +114,6 @@ void sh_registry_image_put(struct sh_writer *w, const struct sh_registry *regist
     sh_arcs_put(w, &registry->arcs);
     set_put(w, &registry->forgotten);
     set_put(w, &registry->reissued);
-    sh_put64(w, registry->returns);
     sh_put64(w, registry->events_log);
     sh_put64(w, registry->cluster_id);
     if (!sh_writer_ok(w))
@@ -141,7 +141,7 @@ enum shoal_err sh_registry_image_check(struct sh_bytes image, uint64_t *sequence
     if (sh_load32(image.at + IMAGE_CRC_AT) != image_crc(image))
         return SHOAL_ECORRUPT;
     uint16_t format = sh_load16(image.at + 8);
-    if (format != IMAGE_FORMAT && format != IMAGE_FORMAT_BARE)
+    if (format < IMAGE_FORMAT_BARE || format > IMAGE_FORMAT)
         return SHOAL_EVERSION;
     *sequence_out = sh_load64(image.at + 16);
     return SHOAL_OK;
@@ -197,7 +197,8 @@ enum shoal_err sh_registry_image_load(struct sh_registry *registry, uint64_t now
     if (!err)
         err = set_get(&registry->reissued, &r);
     if (!err) {
-        registry->returns = sh_get64(&r);
+        if (format <= IMAGE_FORMAT_RETURNS)
+            (void)sh_get64(&r);
         registry->events_log = sh_get64(&r);
         registry->cluster_id = sh_get64(&r);
     }

@@ -44,18 +44,15 @@ struct sh_registry {
     shoal_nid next_nid; /* where the search for a free ID begins */
     uint32_t nids;      /* IDs for peers that may be given out, from SH_PEER_NID_MIN on */
     uint64_t changes;
-    uint64_t returns;            /* how often a peer that had failed or left was up again */
     uint64_t cluster_id;         /* 0: none yet */
     struct sh_nid_set forgotten; /* IDs whose last bearer was forgotten, and that nobody has */
     struct sh_nid_set reissued;  /* IDs that more than one node has borne */
-    /* When each node was heard last, and the epoch in which it was declared failed last: by ID, 1.4
-     * MB. */
-    uint64_t *heard_ns; /* by ID - SH_PEER_NID_MIN, like those below */
+    /* By ID - SH_PEER_NID_MIN, 0.9 MB: */
+    uint64_t *heard_ns; /* when each node was heard last */
     uint64_t *spoke_ns; /* when it sent something here last; 0: not yet */
     /* registry_events.c: 30 KB. All that came after the epoch floor is there. */
     struct sh_registry_event *events;
     uint64_t events_count, events_floor, events_log;
-    uint64_t *failed_epochs;
     uint64_t digest, digest_epoch; /* of the view, when it had that epoch; 0: of none */
     uint64_t digest_changes;       /* and when that much had changed */
 };

@@ -247,9 +247,6 @@ void sh_registry_times_take(struct sh_registry *registry, const struct sh_regist
             continue;
         registry->heard_ns[at] = from->heard_ns[at];
         registry->spoke_ns[at] = from->spoke_ns[at];
-        registry->failed_epochs[at] = from->failed_epochs[at];
-        if (old->state == SH_NODE_UP && node->state == SH_NODE_FAILED)
-            registry->failed_epochs[at] = registry->view.epoch;
     }
 }
 
@@ -265,8 +262,11 @@ shoal_nid sh_registry_overdue(const struct sh_registry *registry, uint64_t now_n
 {
     for (size_t i = sh_view_lower(&registry->view, from); i < registry->view.count; i++) {
         const struct sh_node *node = &registry->view.nodes[i];
-        if (sh_nid_is_peer(node->nid) && node->state == SH_NODE_UP &&
-            registry->heard_ns[node->nid.v - SH_PEER_NID_MIN] + registry->failure_ns <= now_ns)
+        bool is_up = node->state == SH_NODE_UP;
+        if (!sh_nid_is_peer(node->nid) || (!is_up && node->state != SH_NODE_AWAY))
+            continue;
+        uint64_t patience_ns = is_up ? registry->failure_ns : UINT64_C(1000000) * node->back_ms;
+        if (registry->heard_ns[node->nid.v - SH_PEER_NID_MIN] + patience_ns <= now_ns)
             return node->nid;
     }
     return SHOAL_NID_NONE;

@@ -65,8 +65,7 @@ static uint64_t epoch_of(const struct sh_registry *registry)
 static enum shoal_err heartbeat(struct sh_registry *registry, uint64_t now_ns, shoal_nid nid,
                                 uint64_t instance)
 {
-    bool failed;
-    return sh_registry_heartbeat(registry, now_ns, nid, instance, epoch_of(registry), &failed);
+    return sh_registry_heartbeat(registry, now_ns, nid, instance, epoch_of(registry));
 }
 
 static void test_join(void **state)
@@ -108,16 +107,7 @@ static void test_join(void **state)
     sh_registry_fail(registry, a, "silent");
     assert_int_equal(sh_registry_join(registry, START, address, 14, SHOAL_NID_NONE, NULL, &nid), 0);
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
-    /* What was heard of the old one, and comes late, does not bring it back. */
-    sh_registry_back(registry, a, 11);
-    assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
-    assert_int_equal(heartbeat(registry, START, a, 11), SHOAL_OK);
-    assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
-    /* Nor does its own join, done once more. */
-    shoal_nid again;
-    assert_int_equal(sh_registry_join(registry, START, address, 11, SHOAL_NID_NONE, NULL, &again),
-                     SHOAL_EEXIST);
-    assert_int_equal(sh_registry_join(registry, START, address, 11, a, NULL, &again), SHOAL_EEXIST);
+    assert_int_equal(heartbeat(registry, START, a, 11), SHOAL_EFENCED);
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
     assert_int_equal(state_of(registry, nid), SH_NODE_UP);
     assert_int_equal(sh_registry_leave(registry, b, 13), SHOAL_EEXIST);
@@ -129,8 +119,8 @@ static void test_join(void **state)
     sh_registry_destroy(registry);
 }
 
-/* A node is overdue failure_ns after it was heard last; one that has failed is told so until it has
- * heard that, and is up again by the leader's word only. */
+/* A node is overdue failure_ns after it was heard last; one that has failed is told so, however often it
+ * asks and whatever it knows, and is not heard. */
 static void test_failure(void **state)
 {
     (void)state;
@@ -147,18 +137,53 @@ static void test_failure(void **state)
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
     assert_int_equal(state_of(registry, b), SH_NODE_UP);
     assert_int_equal(epoch_of(registry), known + 1);
-    bool failed = false;
-    assert_int_equal(sh_registry_heartbeat(registry, now, a, 11, known, &failed), SHOAL_OK);
-    assert_true(failed);
+    uint64_t changes = sh_registry_changes(registry);
+    for (uint64_t epoch = known - 1; epoch <= known + 2; epoch++)
+        assert_int_equal(sh_registry_heartbeat(registry, now, a, 11, epoch), SHOAL_EFENCED);
+    assert_true(sh_registry_heard_ns(registry, a) == START);
+    assert_true(sh_registry_spoke_ns(registry, a) == 0);
     assert_int_equal(state_of(registry, a), SH_NODE_FAILED);
-    sh_registry_back(registry, a, 11);
-    assert_int_equal(state_of(registry, a), SH_NODE_UP);
-    assert_int_equal(epoch_of(registry), known + 2);
-    assert_int_equal(sh_registry_heartbeat(registry, now, a, 11, known, &failed), SHOAL_OK);
-    assert_true(failed);
-    assert_int_equal(sh_registry_heartbeat(registry, now, a, 11, known + 2, &failed), SHOAL_OK);
-    assert_false(failed);
-    assert_int_equal(epoch_of(registry), known + 2);
+    assert_int_equal(sh_registry_changes(registry), changes);
+    sh_registry_destroy(registry);
+}
+
+/* Nor do its joins bring a life back that failed or has left: not with the ID nor without, not at its address, which
+ * somebody else may have by now, nor at another one. Its process joins as another life. */
+static void a_life_that_is_over_never_is_up(void **state)
+{
+    (void)state;
+    struct sh_registry *registry = registry_make();
+    shoal_nid failed = joined(registry, START, 11), left = joined(registry, START, 12), nid;
+    struct sh_bytes elsewhere = sh_bytes_text("elsewhere:1");
+    sh_registry_fail(registry, failed, "silent");
+    assert_int_equal(sh_registry_leave(registry, left, 12), SHOAL_OK);
+    uint64_t changes = sh_registry_changes(registry);
+    for (unsigned round = 0; round < 2; round++) {
+        assert_int_equal(join(registry, START, 11, 0, &nid), SHOAL_EFENCED);
+        assert_int_equal(join(registry, START, 11, failed.v, &nid), SHOAL_EFENCED);
+        assert_int_equal(sh_registry_join(registry, START, elsewhere, 11, failed, NULL, &nid),
+                         SHOAL_EFENCED);
+        assert_int_equal(join(registry, START, 12, 0, &nid), SHOAL_EFENCED);
+        assert_int_equal(join(registry, START, 12, left.v, &nid), SHOAL_EFENCED);
+        assert_int_equal(heartbeat(registry, START, failed, 11), SHOAL_EFENCED);
+        assert_int_equal(heartbeat(registry, START, left, 12), SHOAL_ENONODE);
+        assert_int_equal(state_of(registry, failed), SH_NODE_FAILED);
+        assert_int_equal(state_of(registry, left), SH_NODE_LEFT);
+        assert_int_equal(sh_registry_changes(registry), changes);
+        /* Now others are at their addresses: the processes' next lives. */
+        for (uint64_t instance = 13; !round && instance < 15; instance++) {
+            struct sh_bytes address = sh_bytes_text(instance == 13 ? "p11:1" : "p12:1");
+            assert_int_equal(
+                sh_registry_join(registry, START, address, instance, SHOAL_NID_NONE, NULL, &nid),
+                SHOAL_OK);
+            assert_true(nid.v > left.v);
+        }
+        changes = sh_registry_changes(registry);
+    }
+    /* A failed node may say that its process ends. */
+    assert_int_equal(sh_registry_leave(registry, failed, 11), SHOAL_OK);
+    assert_int_equal(state_of(registry, failed), SH_NODE_LEFT);
+    assert_int_equal(join(registry, START, 11, failed.v, &nid), SHOAL_EFENCED);
     sh_registry_destroy(registry);
 }
 
@@ -182,7 +207,7 @@ static void test_ids_run_out(void **state)
     shoal_nid left = joined(registry, START, 8);
     assert_int_equal(sh_registry_leave(registry, left, 8), SHOAL_OK);
     assert_int_equal(join(registry, START, 500000, 0, &nid), SHOAL_ELIMIT);
-    assert_int_equal(sh_registry_forget(registry, left, 8, 0), SHOAL_OK);
+    assert_int_equal(sh_registry_forget(registry, left, 8), SHOAL_OK);
     assert_int_equal(joined(registry, START, 500000).v, left.v);
     assert_int_equal(join(registry, START, 500001, 0, &nid), SHOAL_ELIMIT);
     sh_registry_destroy(registry);
@@ -384,7 +409,7 @@ static void test_hostile_view(void **state)
     refused(bytes, size, 26, '\x1f'); /* other control characters */
     refused(bytes, size, 27, '\x7f');
     refused(bytes, size, 29, 1);            /* a superpeer that keeps replicas */
-    refused(bytes, size, size - 1, 32);     /* an unknown trait */
+    refused(bytes, size, size - 1, 64);     /* an unknown trait */
     refused(bytes, size, size - 1, 2);      /* a name that is not there */
     refused(bytes, size, second, 1);        /* a peer with a superpeer's ID */
     refused(bytes, size, second + 1, 0xE0); /* no node's ID */
@@ -485,6 +510,68 @@ static void test_lost_and_forced(void **state)
     sh_registry_destroy(registry);
 }
 
+/* A peer's disk is declared lost only while the peer is not up; the next life of the peer has a disk again. */
+static void test_peer_lost(void **state)
+{
+    (void)state;
+    const uint64_t life = UINT64_C(1) << 32 | 5, next = UINT64_C(2) << 32 | 5;
+    struct sh_registry *registry = registry_make(), *again = registry_make();
+    shoal_nid one = superpeer_started(registry, "s1:1", 7), nid;
+    assert_int_equal(sh_registry_restart(registry, START, sh_bytes_text("p:1"), life,
+                                         (shoal_nid){70}, NULL, &nid),
+                     SHOAL_OK);
+    assert_int_equal(sh_registry_peer_lost(registry, nid), SHOAL_EINVAL);
+    assert_int_equal(sh_registry_peer_lost(registry, (shoal_nid){71}), SHOAL_ENONODE);
+    assert_int_equal(sh_registry_peer_lost(registry, one), SHOAL_ENONODE);
+    sh_registry_fail(registry, nid, "a test");
+    uint64_t epoch = epoch_of(registry), digest = sh_registry_digest(registry);
+    for (unsigned i = 0; i < 2; i++) { /* once more it changes nothing */
+        assert_int_equal(sh_registry_peer_lost(registry, nid), SHOAL_OK);
+        assert_int_equal(epoch_of(registry), epoch + 1);
+    }
+    assert_true(sh_registry_digest(registry) != digest);
+    assert_int_equal(state_of(registry, nid), SH_NODE_FAILED);
+    uint8_t image[SH_ARCS_BYTES + 512];
+    struct sh_writer w = sh_writer_make(image, sizeof image);
+    sh_registry_image_put(&w, registry, 1);
+    assert_true(sh_writer_ok(&w));
+    assert_int_equal(
+        sh_registry_image_load(again, START, sh_bytes_make(image, (size_t)(w.at - image))),
+        SHOAL_OK);
+    assert_true(sh_view_find(sh_registry_view(again), nid)->is_disk_lost);
+    assert_int_equal(sh_registry_digest(again), sh_registry_digest(registry));
+    assert_int_equal(sh_registry_restart(again, START, sh_bytes_text("p:1"), next, nid, NULL, &nid),
+                     SHOAL_OK);
+    assert_false(sh_view_find(sh_registry_view(again), nid)->is_disk_lost);
+    sh_registry_destroy(again);
+    sh_registry_destroy(registry);
+}
+
+/* Only a peer that is not up can have lost its disk. */
+static void test_node_lost_bytes(void **state)
+{
+    (void)state;
+    struct sh_node node = {.nid = {70},
+                           .role = SH_ROLE_PEER,
+                           .state = SH_NODE_LEFT,
+                           .instance = 1,
+                           .address = "p:1",
+                           .is_disk_lost = true},
+                   read;
+    for (unsigned i = 0; i < 3; i++) {
+        uint8_t bytes[64];
+        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+        node.state = i == 1 ? SH_NODE_UP : SH_NODE_LEFT;
+        node.nid.v = i == 2 ? 3 : 70;
+        node.role = i == 2 ? SH_ROLE_SUPERPEER : SH_ROLE_PEER;
+        sh_node_put(&w, &node);
+        assert_true(sh_writer_ok(&w));
+        struct sh_reader r = sh_reader_make(sh_bytes_make(bytes, (size_t)(w.at - bytes)));
+        assert_int_equal(sh_node_get(&r, &read), i ? SHOAL_EPROTO : SHOAL_OK);
+    }
+    assert_true(read.is_disk_lost && read.state == SH_NODE_LEFT);
+}
+
 int main(void)
 {
     const char *bad;
@@ -493,11 +580,19 @@ int main(void)
         return 1;
     rng_state = test_seed((uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_join),         cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_ids_run_out),  cmocka_unit_test(test_image),
-        cmocka_unit_test(test_shared_image), cmocka_unit_test(test_view),
-        cmocka_unit_test(test_hostile_view), cmocka_unit_test(test_hostile_address),
-        cmocka_unit_test(test_claims),       cmocka_unit_test(test_lost_and_forced),
+        cmocka_unit_test(test_join),
+        cmocka_unit_test(test_failure),
+        cmocka_unit_test(a_life_that_is_over_never_is_up),
+        cmocka_unit_test(test_ids_run_out),
+        cmocka_unit_test(test_image),
+        cmocka_unit_test(test_shared_image),
+        cmocka_unit_test(test_view),
+        cmocka_unit_test(test_hostile_view),
+        cmocka_unit_test(test_hostile_address),
+        cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_lost_and_forced),
+        cmocka_unit_test(test_peer_lost),
+        cmocka_unit_test(test_node_lost_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,12 @@ void sh_superpeer_join_refuse(struct sh_superpeer *superpeer, struct sh_reply_to
             sh_view_holder(sh_registry_view(superpeer->registry), join->address, join->instance);
     if (join->err == SHOAL_EAGAIN)
         holder = sh_view_find(sh_registry_view(superpeer->registry), join->previous);
-    if (join->err == SHOAL_EEXIST && join->is_restart)
+    if (join->err == SHOAL_EFENCED)
+        (void)snprintf(
+            text, sizeof text,
+            "that life of the node was declared failed, or has left: the node is started "
+            "again, and joins with another one");
+    else if (join->err == SHOAL_EEXIST && join->is_restart)
         (void)snprintf(
             text, sizeof text,
             "data_dir is a copy of node %u's, or an old backup, or that ID was given to another "
@@ -166,7 +171,7 @@ static void on_join(void *arg, struct sh_msg_in *in)
  * changed since. False: the whole view is to be sent, as what has changed is not known or not less.
  */
 static bool answer_changes(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_t epoch,
-                           uint64_t lease_ns, uint8_t flags)
+                           uint64_t lease_ns)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
     shoal_nid nids[SH_CHANGES_MAX];
@@ -178,7 +183,7 @@ static bool answer_changes(struct sh_superpeer *superpeer, struct sh_msg_in *in,
     if (sh_msg_reply(in->msg, in->reply_to, in->type, size, &out))
         return true;
     sh_put64(&out.w, lease_ns);
-    sh_put8(&out.w, flags | SH_ANSWER_CHANGES);
+    sh_put8(&out.w, SH_ANSWER_CHANGES);
     sh_changes_put(&out.w, view, epoch, sh_registry_digest(superpeer->registry), nids, count);
     sh_msg_end(in->msg, &out);
     return true;
@@ -186,11 +191,10 @@ static bool answer_changes(struct sh_superpeer *superpeer, struct sh_msg_in *in,
 
 /* An answer of a lease (NULL: none), flags, and if the asker knows another epoch, the view. */
 static void answer_view(struct sh_superpeer *superpeer, struct sh_msg_in *in, uint64_t epoch,
-                        const uint64_t *lease_ns, uint8_t flags)
+                        const uint64_t *lease_ns)
 {
     const struct sh_view *view = sh_registry_view(superpeer->registry);
-    if (epoch != view->epoch)
-        flags |= SH_ANSWER_VIEW;
+    uint8_t flags = epoch != view->epoch ? SH_ANSWER_VIEW : 0;
     size_t size =
         1 + (lease_ns ? SH_GRANT_BYTES : 0) + (flags & SH_ANSWER_VIEW ? sh_view_size(view) : 0);
     struct sh_out out;
@@ -218,20 +222,17 @@ static void on_heartbeat(void *arg, struct sh_msg_in *in)
     if (is_cut_off(superpeer, in))
         return;
     uint64_t now_ns = now_of(superpeer);
-    bool failed;
-    enum shoal_err err =
-        sh_registry_heartbeat(superpeer->registry, now_ns, nid, instance, epoch, &failed);
+    enum shoal_err err = sh_registry_heartbeat(superpeer->registry, now_ns, nid, instance, epoch);
     if (err) {
         refuse(in, err, NULL);
         return;
     }
-    uint8_t flags = failed ? SH_ANSWER_FAILED : 0;
     sh_superpeer_shared_heard(superpeer, nid, epoch);
-    uint64_t lease_ns = failed ? 0 : sh_superpeer_lease_ns(superpeer, nid, now_ns);
+    uint64_t lease_ns = sh_superpeer_lease_ns(superpeer, nid, now_ns);
     bool is_known = epoch == sh_registry_view(superpeer->registry)->epoch;
     bool wants_whole = wants & SH_WANTS_WHOLE;
-    if (is_known || wants_whole || !answer_changes(superpeer, in, epoch, lease_ns, flags))
-        answer_view(superpeer, in, wants_whole ? 0 : epoch, &lease_ns, flags);
+    if (is_known || wants_whole || !answer_changes(superpeer, in, epoch, lease_ns))
+        answer_view(superpeer, in, wants_whole ? 0 : epoch, &lease_ns);
 }
 
 static void on_leave(void *arg, struct sh_msg_in *in)
@@ -240,11 +241,12 @@ static void on_leave(void *arg, struct sh_msg_in *in)
     shoal_nid nid = {sh_get16(&in->payload)};
     unsigned zero = sh_get16(&in->payload);
     uint64_t instance = sh_get64(&in->payload);
-    if (!sh_reader_done(&in->payload) || zero) {
+    uint32_t back_ms = sh_get32(&in->payload);
+    if (!sh_reader_done(&in->payload) || zero || back_ms > SH_BACK_MS_MAX) {
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
-    sh_superpeer_shared_leave(superpeer, in, nid, instance);
+    sh_superpeer_shared_leave(superpeer, in, nid, instance, back_ms);
 }
 
 static void on_lookup(void *arg, struct sh_msg_in *in)
@@ -271,7 +273,7 @@ static void on_view_get(void *arg, struct sh_msg_in *in)
     }
     if (is_cut_off(superpeer, in))
         return;
-    answer_view(superpeer, in, epoch, NULL, 0);
+    answer_view(superpeer, in, epoch, NULL);
 }
 
 /* --- Step ----------------------------------------------------------------------------------- */
@@ -285,6 +287,8 @@ static unsigned run(void *arg)
     work += sh_superpeer_lookups_step(superpeer, now_ns);
     work += sh_superpeer_services_step(superpeer, now_ns);
     work += sh_superpeer_forget_step(superpeer, now_ns);
+    work += sh_superpeer_recoveries_step(superpeer, now_ns);
+    work += sh_superpeer_former_step(superpeer, now_ns);
     announce(superpeer);
     return work;
 }
@@ -297,6 +301,8 @@ static uint64_t due_ns(void *arg)
         sh_superpeer_probes_due_ns(superpeer),
         sh_superpeer_services_due_ns(superpeer),
         sh_superpeer_forget_due_ns(superpeer),
+        sh_superpeer_recoveries_due_ns(superpeer, now_of(superpeer)),
+        sh_superpeer_former_due_ns(superpeer),
     };
     uint64_t due = SH_NEVER;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
@@ -359,6 +365,10 @@ enum shoal_err sh_superpeer_create(const struct sh_superpeer_config *config,
         err = sh_superpeer_services_open(superpeer);
     if (!err)
         err = sh_superpeer_forget_open(superpeer);
+    if (!err)
+        err = sh_superpeer_recoveries_open(superpeer);
+    if (!err)
+        err = sh_superpeer_former_open(superpeer);
     if (err) {
         sh_msg_handlers_drop(superpeer->msg, superpeer); /* which goes on, in a recruit's process */
         sh_superpeer_destroy(superpeer);
@@ -377,6 +387,8 @@ void sh_superpeer_destroy(struct sh_superpeer *superpeer)
     sh_superpeer_requests_cancel(superpeer);
     sh_superpeer_lookups_close(superpeer);
     sh_superpeer_forget_close(superpeer);
+    sh_superpeer_recoveries_close(superpeer);
+    sh_superpeer_former_close(superpeer);
     sh_superpeer_services_close(superpeer);
     sh_superpeer_ring_close(superpeer);
     sh_superpeer_shared_close(superpeer);

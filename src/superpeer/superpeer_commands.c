@@ -5,12 +5,14 @@
 
 #include "base/assert.h"
 #include "base/crew.h"
+#include "base/log.h"
 #include "cluster/proto.h"
 #include "superpeer/superpeer_shared_int.h"
 
 #define COMMAND_BYTES 22 /* with the length of the address */
 #define JOIN_IS_RESTART 1u
 #define JOIN_HAS_TRAITS 2u
+#define LEAVE_COMES_BACK 1u
 #define RESEND_NS UINT64_C(100000000)
 #define PENDING_MAX 4096
 
@@ -23,21 +25,25 @@ static uint64_t now_of(const struct sh_superpeer *superpeer)
 
 static size_t command_size(const struct sh_command *command)
 {
-    size_t traits = command->has_traits ? sh_traits_size(&command->traits) : 0;
-    return COMMAND_BYTES + command->address.size + traits;
+    size_t more = command->has_traits ? sh_traits_size(&command->traits) : command->back_ms ? 4 : 0;
+    return COMMAND_BYTES + command->address.size + more;
 }
 
 void sh_command_put(struct sh_writer *w, const struct sh_command *command)
 {
     SH_ASSERT(!command->has_traits || command->kind == SH_COMMAND_JOIN);
+    SH_ASSERT(!command->back_ms || command->kind == SH_COMMAND_LEAVE);
     sh_put8(w, command->kind);
-    sh_put8(w, command->has_traits ? command->state | JOIN_HAS_TRAITS : command->state);
+    uint8_t state = command->has_traits ? command->state | JOIN_HAS_TRAITS : command->state;
+    sh_put8(w, command->back_ms ? LEAVE_COMES_BACK : state);
     sh_put16(w, command->nid.v);
     sh_put64(w, command->number);
     sh_put64(w, command->instance);
     sh_put_text(w, command->address);
     if (command->has_traits)
         sh_traits_put(w, &command->traits);
+    if (command->back_ms)
+        sh_put32(w, command->back_ms);
 }
 
 /* Reads what a JOIN has more than others. */
@@ -50,6 +56,16 @@ static bool join_get(struct sh_reader *r, struct sh_command *command)
            (!command->has_traits || !sh_traits_get(r, &command->traits));
 }
 
+/* The same of a LEAVE. */
+static bool leave_get(struct sh_reader *r, struct sh_command *command)
+{
+    if (command->state != LEAVE_COMES_BACK)
+        return true;
+    command->state = 0;
+    command->back_ms = sh_get32(r);
+    return command->back_ms > 0 && command->back_ms <= SH_BACK_MS_MAX;
+}
+
 bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
 {
     struct sh_reader r = sh_reader_make(bytes);
@@ -59,7 +75,8 @@ bool sh_command_get(struct sh_bytes bytes, struct sh_command *command_out)
     command.number = sh_get64(&r);
     command.instance = sh_get64(&r);
     command.address = sh_get_text(&r);
-    if (command.kind == SH_COMMAND_JOIN && !join_get(&r, &command))
+    if ((command.kind == SH_COMMAND_JOIN && !join_get(&r, &command)) ||
+        (command.kind == SH_COMMAND_LEAVE && !leave_get(&r, &command)))
         return false;
     bool is_kind = (command.kind >= SH_COMMAND_JOIN && command.kind <= SH_COMMAND_ARC) ||
                    (command.kind >= SH_COMMAND_LOST && command.kind <= SH_COMMAND_FORGET);
@@ -102,7 +119,7 @@ void sh_shared_hand_in(struct sh_superpeer *superpeer, struct sh_bytes bytes)
         pass_on(superpeer, bytes);
         return;
     }
-    if (bytes.at[0] == SH_COMMAND_FAIL) {
+    if (bytes.at[0] == SH_COMMAND_FAIL && bytes.at[1] != SH_COMMAND_FAIL_LATE) {
         shoal_nid nid = {sh_load16(bytes.at + 2)};
         const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
         /* Whoever found it unreachable finds so again. One that has failed is not failed once more:
@@ -245,9 +262,10 @@ void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_ms
 }
 
 void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                               shoal_nid nid, uint64_t instance)
+                               shoal_nid nid, uint64_t instance, uint32_t back_ms)
 {
-    struct sh_command command = {.kind = SH_COMMAND_LEAVE, .nid = nid, .instance = instance};
+    struct sh_command command = {
+        .kind = SH_COMMAND_LEAVE, .nid = nid, .instance = instance, .back_ms = back_ms};
     wait_for(superpeer, in, &command);
 }
 
@@ -275,10 +293,9 @@ void sh_shared_lost(struct sh_superpeer *superpeer, const struct sh_msg_in *in, 
 }
 
 void sh_shared_forget(struct sh_superpeer *superpeer, struct sh_reply_to reply_to, shoal_nid nid,
-                      uint64_t instance, struct sh_bytes returns)
+                      uint64_t instance)
 {
-    struct sh_command command = {
-        .kind = SH_COMMAND_FORGET, .nid = nid, .instance = instance, .address = returns};
+    struct sh_command command = {.kind = SH_COMMAND_FORGET, .nid = nid, .instance = instance};
     struct sh_msg_in in = {.msg = superpeer->msg, .type = SH_CLUSTER_FORGET, .reply_to = reply_to};
     wait_for(superpeer, &in, &command);
 }
@@ -306,11 +323,11 @@ static const char *reason_of(const struct sh_command *command, enum shoal_err er
                "own, or try "
                "again in a moment";
     if (err == SHOAL_EINVAL && command->kind == SH_COMMAND_LOST)
-        return "that superpeer is up, so its disk is not lost: stop its process first";
+        return "that node is up, so its disk is not lost: stop its process first";
+    if (err == SHOAL_ENONODE && command->kind == SH_COMMAND_LOST && sh_nid_is_peer(command->nid))
+        return "there is no such peer, or it was forgotten";
     if (err == SHOAL_ENONODE && command->kind == SH_COMMAND_LOST)
         return "there is no superpeer with that ID that ever took part";
-    if (err == SHOAL_EAGAIN && command->kind == SH_COMMAND_FORGET)
-        return "a node has come back meanwhile: ask again";
     if (err == SHOAL_ENONODE && command->kind == SH_COMMAND_FORGET)
         return "there is no such node, or not any more";
     if (command->kind == SH_COMMAND_FORGET)
@@ -364,11 +381,8 @@ static enum shoal_err change_arc(struct sh_registry *registry, struct sh_bytes b
 
 static enum shoal_err forget(struct sh_registry *registry, const struct sh_command *command)
 {
-    if (command->address.size != 8)
-        return SHOAL_EINVAL;
-    uint64_t returns = sh_load64(command->address.at);
-    return command->state ? sh_registry_give_up(registry, command->nid, command->instance, returns)
-                          : sh_registry_forget(registry, command->nid, command->instance, returns);
+    return command->state ? sh_registry_give_up(registry, command->nid, command->instance)
+                          : sh_registry_forget(registry, command->nid, command->instance);
 }
 
 enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_registry *registry,
@@ -387,15 +401,24 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
         return sh_registry_join(registry, now_of(superpeer), command->address, command->instance,
                                 command->nid, traits, nid_out);
     case SH_COMMAND_LEAVE:
+        if (command->back_ms)
+            return sh_registry_away(registry, now_of(superpeer), command->nid, command->instance,
+                                    command->back_ms);
         return sh_registry_leave(registry, command->nid, command->instance);
     case SH_COMMAND_FAIL:
         node = sh_view_find(sh_registry_view(registry), command->nid);
-        if (node && node->instance == command->instance)
+        if (!node || node->instance != command->instance)
+            return SHOAL_OK;
+        if (command->state == SH_COMMAND_FAIL_LATE)
+            sh_registry_late(registry, command->nid);
+        else
             sh_registry_fail(registry, command->nid, "dead or silent");
-        superpeer->shared->failed_ns = now_of(superpeer);
         return SHOAL_OK;
-    case SH_COMMAND_BACK:
-        sh_registry_back(registry, command->nid, command->instance);
+    case SH_COMMAND_FORMER_BACK:
+        SH_WARN("cluster",
+                "the log of an earlier version has a failed peer up again, which stays failed: its "
+                "process is fenced, and is to be started again",
+                SH_U64("node", command->nid.v));
         return SHOAL_OK;
     case SH_COMMAND_STATE:
         return sh_registry_superpeer_set(registry, command->nid, command->state);
@@ -407,7 +430,8 @@ enum shoal_err sh_shared_carry_out(struct sh_superpeer *superpeer, struct sh_reg
     case SH_COMMAND_ARC:
         return change_arc(registry, command->address);
     case SH_COMMAND_LOST:
-        return sh_registry_superpeer_lost(registry, command->nid);
+        return sh_nid_is_peer(command->nid) ? sh_registry_peer_lost(registry, command->nid)
+                                            : sh_registry_superpeer_lost(registry, command->nid);
     case SH_COMMAND_FORGET:
         return forget(registry, command);
     case SH_COMMAND_FORCE:

@@ -34,7 +34,7 @@ static void on_asked(void *arg, struct sh_msg_in *in)
         sh_superpeer_shared_join(&superpeer, in, sh_bytes_text("loop:new"), instance,
                                  SHOAL_NID_NONE, false, &traits);
     else
-        sh_superpeer_shared_leave(&superpeer, in, peers[0], 10);
+        sh_superpeer_shared_leave(&superpeer, in, peers[0], 10, 0);
 }
 
 static struct asked *ask_begin(uint64_t instance)
@@ -236,7 +236,59 @@ static void a_failure_is_of_one_instance(void **state)
     command.instance = 10;
     assert_int_equal(sh_shared_carry_out(&superpeer, superpeer.registry, &command, &nid), SHOAL_OK);
     assert_false(sh_registry_watches(superpeer.registry, peers[0]));
-    assert_true(superpeer.shared->failed_ns == now_ns); /* reports of before come late */
+}
+
+/* What was decided of a peer that then stopped, to be back, leaves it away; when it is late the leader says so, without asking who may have heard it. */
+static void a_peer_is_away_until_it_is_late(void **state)
+{
+    (void)state;
+    uint8_t bytes[64];
+    struct sh_command command = {
+        .kind = SH_COMMAND_LEAVE, .nid = peers[0], .instance = 10, .back_ms = 5000};
+    struct sh_command got;
+    struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+    sh_command_put(&w, &command);
+    struct sh_bytes stored = sh_bytes_make(bytes, (size_t)(w.at - bytes));
+    assert_true(sh_command_get(stored, &got));
+    assert_int_equal(got.back_ms, 5000);
+    assert_false(sh_command_get(sh_bytes_make(bytes, stored.size - 1), &got));
+    sh_store32(bytes + stored.size - 4, SH_BACK_MS_MAX + 1);
+    assert_false(sh_command_get(stored, &got));
+    sh_store32(bytes + stored.size - 4, 5000);
+    sh_shared_apply(&superpeer, stored, false);
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer.registry), peers[0]);
+    assert_int_equal(node->state, SH_NODE_AWAY);
+    command = (struct sh_command){.kind = SH_COMMAND_FAIL, .nid = peers[0], .instance = 10};
+    for (command.state = 0; command.state <= SH_COMMAND_FAIL_DEAD; command.state++) {
+        assert_int_equal(
+            sh_shared_carry_out(&superpeer, superpeer.registry, &command, &command.nid), SHOAL_OK);
+        assert_int_equal(node->state, SH_NODE_AWAY);
+    }
+    agreed.count = 0;
+    command.state = SH_COMMAND_FAIL_LATE;
+    sh_shared_decide(&superpeer, &command);
+    assert_int_equal(agreed.count, 1);
+    last_is_applied();
+    assert_int_equal(node->state, SH_NODE_FAILED);
+}
+
+/* Logs of before have the returns of failed peers, and a count of these in what they forget: all superpeers pass over
+ * both alike. */
+static void returns_of_before_are_passed_over(void **state)
+{
+    (void)state;
+    uint8_t bytes[64], count[8] = {1, 2, 3};
+    for (unsigned i = 0; i < 2; i++) {
+        struct sh_command command = {
+            .kind = i ? SH_COMMAND_FORGET : 4, .nid = peers[0], .instance = 10};
+        command.address = sh_bytes_make(count, i ? sizeof count : 0);
+        struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
+        sh_command_put(&w, &command);
+        sh_registry_fail(superpeer.registry, peers[0], "a test");
+        sh_shared_apply(&superpeer, sh_bytes_make(bytes, (size_t)(w.at - bytes)), true);
+        const struct sh_node *node = sh_view_find(sh_registry_view(superpeer.registry), peers[0]);
+        assert_true(i ? !node : node && node->state == SH_NODE_FAILED);
+    }
 }
 
 /* A force that names nobody is no command, whoever has handed it in: the registry would have to take it
@@ -355,6 +407,8 @@ int main(void)
         CASE(who_joins_again_is_heard),
         CASE(strangers_come_first),
         CASE(a_failure_is_of_one_instance),
+        CASE(a_peer_is_away_until_it_is_late),
+        CASE(returns_of_before_are_passed_over),
         CASE(nobody_forces_nothing),
         CASE(old_addresses_are_not_news),
         CASE(joins_have_traits),

@@ -14,7 +14,8 @@
  *    gone, and no batch of the shard is under way. A later owner knows more than the one that spoke.
  *    So are zones, of which only an owner that is up makes a backup, or the next owner, of a peer that is up
  *    (superpeer_zones.c).
- * 2. A node that comes back in between, and fails again, makes FORGET void: the registry counts returns.
+ * 2. The life that was gone never is up again. Where a later life of the node has come in between, FORGET is void
+ *    (EEXIST), since it names the life.
  *
  * A zone that the node created or owns, or of which its disk has a replica, keeps it: what was acknowledged
  * may be on that disk alone. It has been recovered, or the replica has been replaced, once no record names the node.
@@ -24,9 +25,12 @@
  * after its shard has spoken, to a chunk of a node that is long gone, does not; the chunk does not exist
  * either way. A shard that was lost speaks once all peers that are up have said what they have.
  *
+ * Chunks of a zone that is to be recovered are noted as the node's until a restorer takes them over. So nothing is lost with a node before all shards have
+ * said that no zone refers to it: the superpeer asks once more then, and says so.
+ *
  * Ranges of chunks that are lost with the node go by themselves. A peer that failed, and to which ranges
- * refer, is given up first: the registry takes it for one that has left, and no process of before comes
- * back. Of one that has left, each owner that is asked orders that its shard knows it (GONE in metadata.h),
+ * refer, is given up first: the registry takes it for one that has left, whose chunks nobody waits for.
+ * Of one that has left, each owner that is asked orders that its shard knows it (GONE in metadata.h),
  * and speaks of fewer ranges the next time. Nothing that is ordered before refers to the node anew, for
  * the reason of 1. Ranges of its own chunks from which all were removed are given back by those who have
  * them, when an owner asks for it (VACATE).
@@ -54,12 +58,12 @@ struct sh_forgetting {
     size_t count;
     shoal_nid nids[NIDS_MAX];
     uint64_t instances[NIDS_MAX];
-    uint64_t epoch;     /* of the view in which all of them were gone */
-    uint8_t returns[8]; /* sh_registry_returns at that time */
+    uint64_t epoch; /* of the view in which all of them were gone */
     uint64_t names[NIDS_MAX], ranges[NIDS_MAX], zones[NIDS_MAX];
-    uint64_t shards; /* that have spoken: bit n is shard n */
-    shoal_nid asked; /* the superpeer that was asked last; NONE: none yet */
-    bool is_wished;  /* the job is the operator's */
+    uint64_t settled; /* bit i: no zone refers to that node in any shard */
+    uint64_t shards;  /* that have spoken: bit n is shard n */
+    shoal_nid asked;  /* the superpeer that was asked last; NONE: none yet */
+    bool is_wished;   /* the job is the operator's */
     /* An operator's wish, if wish.v: who waits for an answer, and until when. */
     shoal_nid wish;
     struct sh_reply_to reply_to;
@@ -87,17 +91,17 @@ struct refs {
     uint32_t names[NIDS_MAX], ranges[NIDS_MAX], zones[NIDS_MAX];
 };
 
-/* What refers to a node in a shard; what was lost with it does so for the last time. */
+/* What refers to a node in a shard; what was lost with it does so for the last time. is_settled: no zone does, in any. */
 static struct sh_metadata_refs refs_of(struct sh_superpeer *superpeer,
                                        const struct sh_metadata *metadata, unsigned shard,
-                                       shoal_nid nid)
+                                       shoal_nid nid, bool is_settled)
 {
     struct sh_metadata_refs refs = sh_metadata_refs(metadata, shard, nid);
     const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
     const struct sh_metadata_update gone = {.kind = SH_METADATA_GONE, .from = nid};
     bool has_left = node && node->state == SH_NODE_LEFT && sh_metadata_is_known(metadata, shard);
     /* If anything stands in the way, the next question does it. */
-    if (refs.lost && has_left)
+    if (refs.lost && has_left && is_settled)
         (void)!sh_superpeer_ring_order(superpeer, shard, &gone);
     if (refs.ranges > refs.lost && has_left)
         sh_superpeer_moves_vacate(superpeer, nid);
@@ -107,7 +111,7 @@ static struct sh_metadata_refs refs_of(struct sh_superpeer *superpeer,
 /* What the shards say for which this superpeer may answer. One that does not know the view of that epoch
  * yet may take the nodes to be up still, and let them move chunks. */
 static void refs_look(struct sh_superpeer *superpeer, uint64_t epoch, const shoal_nid *nids,
-                      size_t count, struct refs *refs_out)
+                      size_t count, uint64_t settled, struct refs *refs_out)
 {
     *refs_out = (struct refs){.shards = 0};
     bool is_behind = sh_registry_view(superpeer->registry)->epoch < epoch;
@@ -120,7 +124,8 @@ static void refs_look(struct sh_superpeer *superpeer, uint64_t epoch, const shoa
             continue;
         refs_out->shards |= UINT64_C(1) << shard;
         for (size_t i = 0; i < count; i++) {
-            struct sh_metadata_refs refs = refs_of(superpeer, metadata, shard, nids[i]);
+            struct sh_metadata_refs refs =
+                refs_of(superpeer, metadata, shard, nids[i], settled >> i & 1);
             refs_out->names[i] += refs.names;
             refs_out->ranges[i] += refs.ranges;
             refs_out->zones[i] += refs.zones;
@@ -144,6 +149,7 @@ static void on_refers(void *arg, struct sh_msg_in *in)
     shoal_nid nids[NIDS_MAX];
     uint64_t epoch = sh_get64(&in->payload);
     size_t count = sh_get16(&in->payload);
+    uint64_t settled = sh_get64(&in->payload);
     bool is_good = count && count <= NIDS_MAX && sh_reader_left(&in->payload) == 2 * count;
     for (size_t i = 0; is_good && i < count; i++) {
         nids[i].v = sh_get16(&in->payload);
@@ -155,7 +161,7 @@ static void on_refers(void *arg, struct sh_msg_in *in)
     }
     struct refs refs;
     struct sh_out out;
-    refs_look(superpeer, epoch, nids, count, &refs);
+    refs_look(superpeer, epoch, nids, count, settled, &refs);
     if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_REFERS_ANSWER_BYTES + 12 * count, &out))
         return;
     sh_put64(&out.w, refs.shards);
@@ -198,7 +204,7 @@ static bool ask_next(struct sh_superpeer *superpeer)
     job->asked = view->nodes[at].nid;
     if (!sh_shared_is_other(superpeer, job->asked)) {
         struct refs refs;
-        refs_look(superpeer, job->epoch, job->nids, job->count, &refs);
+        refs_look(superpeer, job->epoch, job->nids, job->count, job->settled, &refs);
         refs_add(job, &refs);
         return true;
     }
@@ -210,6 +216,7 @@ static bool ask_next(struct sh_superpeer *superpeer)
     job->is_asking = true;
     sh_put64(&out.w, job->epoch);
     sh_put16(&out.w, (uint16_t)job->count);
+    sh_put64(&out.w, job->settled);
     for (size_t i = 0; i < job->count; i++)
         sh_put16(&out.w, job->nids[i].v);
     sh_msg_end(superpeer->msg, &out);
@@ -231,8 +238,8 @@ static void job_begin(struct sh_superpeer *superpeer, bool is_wished)
 {
     struct sh_forgetting *job = superpeer->forgetting;
     job->epoch = sh_registry_view(superpeer->registry)->epoch;
-    sh_store64(job->returns, sh_registry_returns(superpeer->registry));
     job->count = 0;
+    job->settled = 0;
     job->shards = 0;
     job->asked = SHOAL_NID_NONE;
     job->is_wished = is_wished;
@@ -243,9 +250,14 @@ static void wish_begin(struct sh_superpeer *superpeer)
 {
     struct sh_forgetting *job = superpeer->forgetting;
     const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), job->wish);
-    if (!node || node->state == SH_NODE_UP) {
+    bool is_away = node && node->state == SH_NODE_AWAY;
+    if (!node || node->state == SH_NODE_UP || is_away) {
         refuse(superpeer, job->reply_to, node ? SHOAL_EINVAL : SHOAL_ENONODE,
-               node ? "the node is up: stop it first" : NULL);
+               is_away ? "the node is away, and is to be back: wait until its time is over, or "
+                         "declare its "
+                         "disk lost by `shoal node lost`"
+               : node  ? "the node is up: stop it first"
+                       : NULL);
         job->wish = SHOAL_NID_NONE;
         return;
     }
@@ -253,7 +265,7 @@ static void wish_begin(struct sh_superpeer *superpeer)
     job_add(job, node);
 }
 
-/* When the leader looks again. While IDs are lacking it does so often, and waits for nobody to come back. */
+/* When the leader looks again. While IDs are lacking it does so often, and waits for nobody's next life. */
 static uint64_t leader_due_ns(const struct sh_superpeer *superpeer)
 {
     const struct sh_forgetting *job = superpeer->forgetting;
@@ -299,8 +311,7 @@ static void decide(struct sh_superpeer *superpeer, size_t i, bool gives_up)
     struct sh_command command = {.kind = SH_COMMAND_FORGET,
                                  .state = gives_up,
                                  .nid = job->nids[i],
-                                 .instance = job->instances[i],
-                                 .address = sh_bytes_make(job->returns, sizeof job->returns)};
+                                 .instance = job->instances[i]};
     sh_shared_decide(superpeer, &command);
 }
 
@@ -334,11 +345,12 @@ static void wish_end(struct sh_superpeer *superpeer, uint64_t now_ns)
                        nid.v, __builtin_popcountll(~job->shards));
         refuse(superpeer, job->reply_to, SHOAL_EBUSY, text);
     } else if (job->zones[0]) {
-        (void)snprintf(text, sizeof text,
-                       "%" PRIu64
-                       " zones are its own, or have a replica on its disk: bring it back, "
-                       "or wait until they are recovered and the replicas replaced",
-                       job->zones[0]);
+        (void)snprintf(
+            text, sizeof text,
+            "%" PRIu64 " zones are its own, or have a replica on its disk: bring it back, "
+            "or wait until they are recovered and the replicas replaced; where some are lost, "
+            "`shoal recovery --accept-loss` accepts that",
+            job->zones[0]);
         refuse(superpeer, job->reply_to, SHOAL_EBUSY, text);
     } else if (job->names[0] || job->ranges[0]) {
         (void)snprintf(
@@ -349,8 +361,7 @@ static void wish_end(struct sh_superpeer *superpeer, uint64_t now_ns)
             job->names[0], job->ranges[0]);
         refuse(superpeer, job->reply_to, SHOAL_EBUSY, text);
     } else {
-        sh_shared_forget(superpeer, job->reply_to, nid, job->instances[0],
-                         sh_bytes_make(job->returns, sizeof job->returns));
+        sh_shared_forget(superpeer, job->reply_to, nid, job->instances[0]);
     }
 }
 
@@ -364,6 +375,23 @@ static void leader_end(struct sh_superpeer *superpeer)
     }
 }
 
+/* All shards have spoken, and to some nodes no zone refers, as is known by now. */
+static bool is_more_settled(struct sh_forgetting *job)
+{
+    uint64_t settled = 0;
+    for (size_t i = 0; !~job->shards && i < job->count; i++)
+        settled |= (uint64_t)(!job->zones[i] && job->ranges[i]) << i;
+    if (!(settled & ~job->settled))
+        return false;
+    job->settled |= settled;
+    job->shards = 0;
+    job->asked = SHOAL_NID_NONE;
+    memset(job->names, 0, sizeof job->names);
+    memset(job->ranges, 0, sizeof job->ranges);
+    memset(job->zones, 0, sizeof job->zones);
+    return true;
+}
+
 unsigned sh_superpeer_forget_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_forgetting *job = superpeer->forgetting;
@@ -375,7 +403,7 @@ unsigned sh_superpeer_forget_step(struct sh_superpeer *superpeer, uint64_t now_n
         leader_begin(superpeer, now_ns);
     if (!job->count)
         return 0;
-    if (ask_next(superpeer))
+    if (ask_next(superpeer) || is_more_settled(job))
         return 1;
     if (job->is_wished)
         wish_end(superpeer, now_ns);

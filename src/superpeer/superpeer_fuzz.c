@@ -22,6 +22,7 @@
 #include "env/env_fuzz.h"
 #include "msg/loopback.h"
 #include "superpeer/superpeer.h"
+#include "superpeer/superpeer_fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -33,17 +34,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define PEER_INSTANCE 77
 enum { OTHER, PEER, CLIENT, ASKERS, OWN = ASKERS, ENDS };
 
-static const sh_msg_type types[] = {
-    SH_CLUSTER_JOIN,    SH_CLUSTER_HEARTBEAT, SH_CLUSTER_LEAVE,    SH_CLUSTER_LOOKUP,
-    SH_CLUSTER_TREE,    SH_CLUSTER_VIEW_GET,  SH_CLUSTER_SUSPECT,  SH_CLUSTER_PING,
-    SH_CLUSTER_REFUSED, SH_CLUSTER_EVENTS,    SH_CLUSTER_METADATA, SH_CLUSTER_COMMIT,
-    SH_CLUSTER_RESOLVE, SH_CLUSTER_REPORT,    SH_CLUSTER_ASK,      SH_CLUSTER_HEARD,
-    SH_CLUSTER_DISMISS, SH_CLUSTER_LOST,      SH_CLUSTER_RAFT,     SH_CLUSTER_PROPOSE,
-    SH_CLUSTER_HERE,    SH_CLUSTER_DISMISSED, SH_CLUSTER_RECRUIT,  SH_CLUSTER_RING,
-    SH_CLUSTER_FORGET,  SH_CLUSTER_REFERS,    SH_CLUSTER_ZONE,     SH_CLUSTER_ZONE_GET,
-    SH_CLUSTER_ZONES,
-};
-#define TYPES (sizeof types / sizeof types[0])
+#define TYPES (sizeof superpeer_fuzz_types / sizeof superpeer_fuzz_types[0])
+
+/* What a superpeer asks peers, and is not asked itself. */
+static const sh_msg_type asked_types[] = {SH_CLUSTER_HOLDS, SH_CLUSTER_PREPARE, SH_CLUSTER_RECOVER};
 
 static const char *const addresses[ENDS] = {"loop:2", "loop:64", "loop:client", "loop:1"};
 
@@ -120,9 +114,9 @@ static void end_open(struct end *end, unsigned which, uint16_t nid)
     end->transport = sh_msg_transport_step(end->msg);
     end->handlers = sh_msg_handler_step(end->msg);
     for (unsigned i = 0; which != OWN && i < TYPES; i++)
-        sh_msg_handler_set(end->msg, types[i], SH_MSG_INLINE, on_asked, NULL);
-    if (which != OWN)
-        sh_msg_handler_set(end->msg, SH_CLUSTER_HOLDS, SH_MSG_INLINE, on_asked, NULL);
+        sh_msg_handler_set(end->msg, superpeer_fuzz_types[i], SH_MSG_INLINE, on_asked, NULL);
+    for (unsigned i = 0; which != OWN && i < sizeof asked_types / sizeof *asked_types; i++)
+        sh_msg_handler_set(end->msg, asked_types[i], SH_MSG_INLINE, on_asked, NULL);
 }
 
 /* Carries what is under way, for so many rounds at most: a superpeer may ask again at once. */
@@ -189,7 +183,7 @@ static void join(struct sh_request *request)
     struct sh_writer w = sh_writer_make(room, sizeof room);
     sh_put8(&w, SH_ROLE_PEER);
     sh_put8(&w, 0);
-    sh_put16(&w, 0);
+    sh_put16(&w, SH_PEER_NID_MIN); /* which the inputs name; new IDs are drawn */
     sh_put64(&w, PEER_INSTANCE);
     sh_put64(&w, 0);
     sh_put64(&w, HEARTBEAT_NS);
@@ -266,6 +260,9 @@ static struct sh_bytes head_of(sh_msg_type type, uint8_t *room, size_t size)
         sh_put64(&w, PEER_INSTANCE);
         sh_put16(&w, SH_PEER_NID_MIN);
         break;
+    case SH_CLUSTER_TAKE:
+        sh_put64(&w, PEER_INSTANCE);
+        break;
     case SH_CLUSTER_HEARTBEAT:
     case SH_CLUSTER_LEAVE:
         sh_put32(&w, SH_PEER_NID_MIN);
@@ -287,6 +284,7 @@ static bool is_answered(sh_msg_type type)
     case SH_CLUSTER_HERE:
     case SH_CLUSTER_DISMISSED:
     case SH_CLUSTER_RING:
+    case SH_CLUSTER_FORMER:
         return false;
     default:
         return true;
@@ -313,9 +311,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             continue;
         }
         struct sh_bytes head =
-            how & 8 ? head_of(types[what], room, sizeof room) : (struct sh_bytes){0};
-        ask((how & 3) % ASKERS, types[what], (how & 4) || !is_answered(types[what]), head, taken,
-            &requests[2 + i]);
+            how & 8 ? head_of(superpeer_fuzz_types[what], room, sizeof room) : (struct sh_bytes){0};
+        ask((how & 3) % ASKERS, superpeer_fuzz_types[what],
+            (how & 4) || !is_answered(superpeer_fuzz_types[what]), head, taken, &requests[2 + i]);
         carry();
         SH_ASSERT(rig.answered <= rig.asked);
     }

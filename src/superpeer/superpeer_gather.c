@@ -6,7 +6,7 @@
  *
  * Until the shard is known nothing is decided about batches, so what one peer has said stays true
  * while others are asked: a peer that has spoken goes by no decision of before (node/moves_holds.c).
- * A peer that failed and may come back is waited for, until an operator has the cluster forget it. An
+ * A peer that failed, and whose next life may have chunks, is waited for, until an operator has the cluster forget it. An
  * owner that takes over begins anew. */
 #include <string.h>
 

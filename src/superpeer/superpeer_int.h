@@ -2,6 +2,7 @@
 #ifndef SH_SUPERPEER_SUPERPEER_INT_H
 #define SH_SUPERPEER_SUPERPEER_INT_H
 
+#include "cluster/recoveries.h"
 #include "metadata/metadata.h"
 #include "ranges/ranges.h"
 #include "superpeer/registry.h"
@@ -55,6 +56,19 @@ struct sh_waiting_lookup {
     uint64_t asked_ns; /* when the request arrived */
 };
 
+#define SH_NIDS_WORDS ((UINT16_MAX + 1) / 64)
+
+/* Owners that failed, and makers of zones, by ID: of which zones are to be recovered, and of which zones are lost. 16 KB. */
+struct sh_former_owners {
+    uint64_t undone[SH_NIDS_WORDS], lost[SH_NIDS_WORDS];
+};
+
+/* What a look at all records of zones in some shards (bit n is shard n) has found, in the view of an epoch. */
+struct sh_looked {
+    uint64_t epoch, shards;
+    struct sh_former_owners owners;
+};
+
 struct sh_journal;
 struct sh_ring;
 struct sh_superpeer_ring; /* superpeer_ring_int.h */
@@ -87,6 +101,8 @@ struct sh_superpeer {
     struct sh_probe probes[SH_PROBES_MAX];
     struct sh_services *services;
     struct sh_forgetting *forgetting;
+    struct sh_recoveries *recoveries;
+    struct sh_former *former;
 };
 
 /* superpeer_shared.c: the registry, which superpeers share. */
@@ -105,8 +121,9 @@ void sh_superpeer_shared_connect(struct sh_superpeer *superpeer);
 void sh_superpeer_shared_join(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
                               struct sh_bytes address, uint64_t instance, shoal_nid previous,
                               bool is_restart, const struct sh_traits *traits);
+/* back_ms: within which it is to be back; 0: it is not. */
 void sh_superpeer_shared_leave(struct sh_superpeer *superpeer, const struct sh_msg_in *in,
-                               shoal_nid nid, uint64_t instance);
+                               shoal_nid nid, uint64_t instance, uint32_t back_ms);
 
 /* superpeer_ring.c: the part in the ring, of which nothing is answered before open, which needs
  * an ID; again after close. ENOMEM. */
@@ -145,7 +162,7 @@ void sh_superpeer_journal_remove(const struct sh_env *env);
 
 /* superpeer_moves.c: the range that holds a chunk and its owner, or of superpeers that share their
  * registry, with `first` and `last` the chunk alone, the superpeer to be asked. ENOCHUNK, EFAILED,
- * EROLE, EBUSY. */
+ * ELOST, EROLE, EBUSY. */
 SHOAL_NODISCARD enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid,
                                                    struct sh_range *range_out);
 
@@ -231,6 +248,37 @@ SHOAL_NODISCARD enum shoal_err sh_superpeer_forget_open(struct sh_superpeer *sup
 void sh_superpeer_forget_close(struct sh_superpeer *superpeer);
 unsigned sh_superpeer_forget_step(struct sh_superpeer *superpeer, uint64_t now_ns);
 uint64_t sh_superpeer_forget_due_ns(const struct sh_superpeer *superpeer);
+
+/* superpeer_recover.c: zones whose owners have failed. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_recoveries_open(struct sh_superpeer *superpeer);
+void sh_superpeer_recoveries_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_recoveries_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_recoveries_due_ns(const struct sh_superpeer *superpeer, uint64_t now_ns);
+/* An update of a zone (ZONE_NEW, ZONE_CHANGE, ZONE_REMOVE) was carried out, or refused by the state. */
+void sh_superpeer_recoveries_changed(struct sh_superpeer *superpeer,
+                                     const struct sh_metadata_update *update);
+/* What the last look at all records of zones found that is complete; NULL: there is none yet in the view as it is, and with the ring's table. Valid until
+ * the next step. *number_out: rises with each change. */
+const struct sh_looked *sh_superpeer_recoveries_looked(const struct sh_superpeer *superpeer,
+                                                       uint64_t *number_out);
+
+/* Of a record that is looked at, what becomes of the zone. False: nothing, its owner has it. */
+bool sh_superpeer_recoveries_look(const struct sh_superpeer *superpeer,
+                                  struct sh_recovery *recovery);
+
+/* superpeer_former.c: what superpeers tell each other of owners that failed. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_former_open(struct sh_superpeer *superpeer);
+void sh_superpeer_former_close(struct sh_superpeer *superpeer);
+unsigned sh_superpeer_former_step(struct sh_superpeer *superpeer, uint64_t now_ns);
+uint64_t sh_superpeer_former_due_ns(const struct sh_superpeer *superpeer);
+/* What is to be said of chunks that are noted as that node's still, whose life is over: EFAILED, some zone that was the node's is to be recovered; ELOST,
+ * none is, but some are lost; ENOCHUNK. EAGAIN: that is not known of all shards, in the view as it is. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_former_of(const struct sh_superpeer *superpeer,
+                                                      shoal_nid former);
+
+/* superpeer_recover_told.c: writes the page that answers RECOVERIES, and returns its size. */
+size_t sh_superpeer_recoveries_page(const struct sh_superpeer *superpeer, unsigned shard,
+                                    uint64_t after, uint8_t page[SH_RECOVERIES_PAGE_BYTES]);
 
 /* superpeer_events.c */
 void sh_superpeer_events_handler(void *arg, struct sh_msg_in *in);

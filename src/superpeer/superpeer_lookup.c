@@ -17,12 +17,16 @@ static bool is_peer(const struct sh_range *range)
     return range->value >= SH_PEER_NID_MIN && range->value <= SH_PEER_NID_MAX;
 }
 
-/* Says in a range, as an answer does, who has it. False: that is not known. */
-static bool holder_set(const struct sh_superpeer *superpeer, struct sh_range *range)
+/* Says in *range_out, as an answer does, who has a range. False: that is not known. */
+static bool holder_set(const struct sh_superpeer *superpeer, const struct sh_metadata_range *noted,
+                       struct sh_range *range_out)
 {
-    enum shoal_err err = sh_superpeer_moves_holder(superpeer, range);
-    if (err)
-        range->value = err == SHOAL_EFAILED ? SH_LOOKUP_FAILED : SH_LOOKUP_NOBODY;
+    enum shoal_err err = sh_superpeer_moves_holder(superpeer, noted);
+    *range_out = (struct sh_range){noted->first, noted->last,
+                                   !err                   ? noted->note.owner.v
+                                   : err == SHOAL_EFAILED ? SH_LOOKUP_FAILED
+                                   : err == SHOAL_ELOST   ? SH_LOOKUP_LOST
+                                                          : SH_LOOKUP_NOBODY};
     return err != SHOAL_EBUSY;
 }
 
@@ -56,9 +60,10 @@ static void answer(struct sh_superpeer *superpeer, const struct sh_waiting_looku
     unsigned looks = is_elsewhere ? 0 : 2 * SH_LOOKUP_RANGES_MAX;
     while (looks-- > 0 && count < SH_LOOKUP_RANGES_MAX &&
            shoal_cid_creator(from).v == shoal_cid_creator(ask->cid).v) {
-        struct sh_range next = sh_metadata_find(metadata, from);
-        from.v = next.last.v + 1;
-        bool is_known = holder_set(superpeer, &next);
+        struct sh_metadata_range noted = sh_metadata_find(metadata, from);
+        struct sh_range next;
+        from.v = noted.last.v + 1;
+        bool is_known = holder_set(superpeer, &noted, &next);
         if (is_known && (is_peer(&next) || (is_sure && (is_fresh || next.value))))
             ranges[count++] = next;
     }
@@ -81,7 +86,7 @@ static void lookup_refuse(struct sh_superpeer *superpeer, const struct sh_waitin
 /* Whether a peer of that ID may have made the chunk, and its absence is an answer. */
 static bool is_gap(shoal_cid cid, enum shoal_err err)
 {
-    return (err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED) &&
+    return (err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED || err == SHOAL_ELOST) &&
            sh_nid_is_peer(shoal_cid_creator(cid));
 }
 
@@ -104,8 +109,8 @@ static bool lookup_try(struct sh_superpeer *superpeer, const struct sh_waiting_l
     if (err == SHOAL_ENOCHUNK && !is_fresh)
         return false;
     if (err) {
-        range = sh_metadata_find(superpeer->ring->metadata, ask->cid);
-        bool is_known = holder_set(superpeer, &range);
+        struct sh_metadata_range noted = sh_metadata_find(superpeer->ring->metadata, ask->cid);
+        bool is_known = holder_set(superpeer, &noted, &range);
         SH_ASSERT(is_known && !is_peer(&range));
     }
     superpeer->lookups++;
@@ -170,7 +175,7 @@ static enum shoal_err tree_check(struct sh_superpeer *superpeer, shoal_cid from,
     if (!err && !is_peer(&range))
         *other_out = (uint16_t)range.value;
     /* The first ID itself may well be with a node that is no more. */
-    bool is_nowhere = err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED;
+    bool is_nowhere = err == SHOAL_ENOCHUNK || err == SHOAL_EFAILED || err == SHOAL_ELOST;
     shoal_nid creator = shoal_cid_creator(from);
     return is_nowhere && creator.v >= SH_PEER_NID_MIN && creator.v <= SH_PEER_NID_MAX ? SHOAL_OK
                                                                                       : err;
@@ -189,26 +194,32 @@ static bool is_final(const struct sh_superpeer *superpeer, unsigned shard, shoal
 
 static void tree_answer(struct sh_superpeer *superpeer, struct sh_msg_in *in, shoal_cid from)
 {
-    struct sh_range ranges[SH_TREE_RANGES_MAX];
+    struct sh_metadata_range ranges[SH_TREE_RANGES_MAX];
     size_t count = 0;
     shoal_cid at = from;
     bool is_more = true;
     while (is_more && count < SH_TREE_RANGES_MAX) {
         ranges[count] = sh_metadata_find(superpeer->ring->metadata, at);
-        if (!is_peer(&ranges[count]))
-            ranges[count].value = SH_LOOKUP_NOBODY;
+        if (!sh_nid_is_peer(ranges[count].note.owner))
+            ranges[count].note.owner.v = SH_LOOKUP_NOBODY;
         at.v = ranges[count++].last.v + 1;
         is_more = shoal_cid_creator(at).v == shoal_cid_creator(from).v;
     }
     SH_ASSERT(count > 0 && count <= SH_TREE_RANGES_MAX);
     struct sh_out out;
     if (sh_msg_reply(in->msg, in->reply_to, in->type,
-                     SH_TREE_ANSWER_BYTES + count * SH_LOOKUP_ANSWER_BYTES, &out))
+                     SH_TREE_ANSWER_BYTES + count * SH_TREE_RANGE_BYTES, &out))
         return;
     sh_put16(&out.w, 0);
     sh_put8(&out.w, is_more);
-    for (size_t i = 0; i < count; i++)
-        range_put(&out.w, &ranges[i]);
+    for (size_t i = 0; i < count; i++) {
+        sh_put64(&out.w, ranges[i].first.v);
+        sh_put64(&out.w, ranges[i].last.v);
+        sh_put16(&out.w, ranges[i].note.owner.v);
+        sh_put64(&out.w, ranges[i].note.life);
+        sh_put64(&out.w, ranges[i].note.zone);
+        sh_put32(&out.w, ranges[i].note.incarnation);
+    }
     sh_msg_end(in->msg, &out);
 }
 
@@ -216,6 +227,7 @@ void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
     shoal_cid from = {sh_get64(&in->payload)};
+    uint64_t epoch = sh_get64(&in->payload);
     uint16_t other = 0;
     enum shoal_err err = SHOAL_EPROTO;
     if (sh_reader_done(&in->payload))
@@ -223,6 +235,9 @@ void sh_superpeer_tree_handler(void *arg, struct sh_msg_in *in)
     /* A peer goes by the answer for good (node/moves_former.c). A program only shows it. */
     if (!err && !other && sh_nid_is_peer(in->reply_to.nid) &&
         !is_final(superpeer, sh_arc_shard(shoal_cid_creator(from)), in->reply_to.nid))
+        err = SHOAL_EBUSY;
+    /* In an older view a life may still give chunks away, or be given some, that the asker knows to be over. */
+    if (!err && !other && epoch > sh_registry_view(superpeer->registry)->epoch)
         err = SHOAL_EBUSY;
     struct sh_out out;
     if (err) {

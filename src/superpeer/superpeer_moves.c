@@ -45,17 +45,35 @@ static enum shoal_err nowhere(const struct sh_superpeer *superpeer, unsigned sha
     return sh_superpeer_gather_is_over(superpeer) ? SHOAL_EFAILED : SHOAL_EBUSY;
 }
 
-enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
-                                         const struct sh_range *range)
+/* Of a chunk that is noted as a node's, in a life that is over, whose zones tell what has become of its chunks. ENOCHUNK: all zones of that node are with others,
+ * so what is noted as the node's still was never there, or is removed. ELOST: all but such as are lost, one of which may have had the chunk. What the node had taken for a
+ * zone, which it did not come to open, is the zone's: that is the creator's in what superpeers tell each other (superpeer_former.c). */
+static enum shoal_err unrecovered(const struct sh_superpeer *superpeer, const struct sh_node *node,
+                                  const struct sh_metadata_note *note)
 {
+    enum shoal_err err = sh_superpeer_former_of(superpeer, note->owner);
+    if (note->zone && (err == SHOAL_ENOCHUNK || err == SHOAL_ELOST)) {
+        enum shoal_err of_zone = sh_superpeer_former_of(superpeer, sh_zone_creator(note->zone));
+        err = of_zone == SHOAL_ENOCHUNK ? err : of_zone;
+    }
+    if (err != SHOAL_EAGAIN)
+        return err;
+    return sh_node_may_return(node) ? SHOAL_EFAILED : SHOAL_EBUSY;
+}
+
+enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
+                                         const struct sh_metadata_range *range)
+{
+    const struct sh_metadata_note *note = &range->note;
     unsigned shard = sh_arc_shard(shoal_cid_creator(range->first));
-    const struct sh_node *node =
-        sh_view_find(sh_registry_view(superpeer->registry), (shoal_nid){(uint16_t)range->value});
-    if (node && node->state == SH_NODE_UP)
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), note->owner);
+    bool is_up = node && node->state == SH_NODE_UP;
+    if (is_up && (!note->life || note->life == node->instance))
         return SHOAL_OK;
     bool is_known = sh_metadata_is_known(superpeer->ring->metadata, shard);
-    return is_known && node && node->state == SH_NODE_FAILED ? SHOAL_EFAILED
-                                                             : nowhere(superpeer, shard);
+    if (is_known && node && node->traits.is_replicated)
+        return unrecovered(superpeer, node, note);
+    return is_known && node && sh_node_may_return(node) ? SHOAL_EFAILED : nowhere(superpeer, shard);
 }
 
 enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid,
@@ -72,11 +90,11 @@ enum shoal_err sh_superpeer_lookup(struct sh_superpeer *superpeer, shoal_cid cid
     }
     if (err)
         return err;
-    struct sh_range range = sh_metadata_find(superpeer->ring->metadata, cid);
+    struct sh_metadata_range range = sh_metadata_find(superpeer->ring->metadata, cid);
     err = sh_superpeer_moves_holder(superpeer, &range);
     if (err)
         return err;
-    *range_out = range;
+    *range_out = (struct sh_range){range.first, range.last, range.note.owner.v};
     return SHOAL_OK;
 }
 
@@ -218,16 +236,27 @@ static void on_batch(void *arg, struct sh_msg_in *in)
     sh_superpeer_ring_update(superpeer, in, shard, encoded);
 }
 
+/* Whether chunks of a range may be with its owner only, which is up: those that a former life of the owner had may be coming back elsewhere. */
+static bool is_its_own(const struct sh_superpeer *superpeer, const struct sh_metadata_note *note,
+                       const struct sh_node *owner)
+{
+    if (note->life == owner->instance || !owner->traits.is_replicated)
+        return true;
+    enum shoal_err err = unrecovered(superpeer, owner, note);
+    return err == SHOAL_ENOCHUNK || err == SHOAL_ELOST;
+}
+
 void sh_superpeer_moves_vacate(struct sh_superpeer *superpeer, shoal_nid creator)
 {
     shoal_cid at = shoal_cid_make(creator, 0);
     for (unsigned i = 0; i < VACATE_MAX && shoal_cid_creator(at).v == creator.v; i++) {
-        struct sh_range range = sh_metadata_find(superpeer->ring->metadata, at);
-        shoal_nid owner = {(uint16_t)range.value};
+        struct sh_metadata_range range = sh_metadata_find(superpeer->ring->metadata, at);
+        shoal_nid owner = range.note.owner;
         struct sh_out out;
         at.v = range.last.v + 1;
         const struct sh_node *node = node_of(superpeer, owner);
         if (owner.v == creator.v || !node || node->state != SH_NODE_UP ||
+            !is_its_own(superpeer, &range.note, node) ||
             sh_msg_begin(superpeer->msg, owner, SH_CLUSTER_VACATE, SH_VACATE_BYTES, &out))
             continue;
         sh_put64(&out.w, range.first.v);

@@ -21,6 +21,7 @@ static void nodes_report(const struct sh_superpeer *superpeer, struct sh_report 
         report->peers_up += is_peer && view->nodes[i].state == SH_NODE_UP;
         report->peers_left += is_peer && view->nodes[i].state == SH_NODE_LEFT;
         report->peers_failed += is_peer && view->nodes[i].state == SH_NODE_FAILED;
+        report->peers_away += is_peer && view->nodes[i].state == SH_NODE_AWAY;
         report->superpeers_up += !is_peer && view->nodes[i].state == SH_NODE_UP;
         report->superpeers_failed += !is_peer && view->nodes[i].state == SH_NODE_FAILED;
     }
@@ -54,6 +55,7 @@ static void shard_report(const struct sh_superpeer *superpeer, unsigned number,
     shard->names = sizes.names;
     shard->zones = sizes.zones;
     shard->zones_short = sizes.zones_short;
+    shard->zones_recovering = sizes.zones_recovering;
     shard->zones_lost = sizes.zones_lost;
     shard->bytes = sizes.bytes;
 }

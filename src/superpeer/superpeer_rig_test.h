@@ -134,9 +134,10 @@ static inline unsigned decided(enum sh_command_kind kind, shoal_nid nid)
 
 static uint64_t now_ns;
 static struct sh_superpeer superpeer;
-static struct sh_wire *wires[3];
-static struct sh_step steps[6]; /* the last two are of a third one, where a test has that */
-static struct sh_msg *other;    /* the other superpeer's; its HEARD is answered by on_heard below */
+#define ENDS_MAX 7 /* this superpeer, the other one, and others where a test has these */
+static struct sh_wire *wires[ENDS_MAX];
+static struct sh_step steps[2 * ENDS_MAX];
+static struct sh_msg *other; /* the other superpeer's; its HEARD is answered by on_heard below */
 static shoal_nid peers[2];
 
 static struct {
@@ -197,7 +198,9 @@ static void on_heard(void *arg, struct sh_msg_in *in)
 
 static struct sh_msg *msg_open(unsigned at, uint16_t nid)
 {
-    static const char *const addresses[] = {"loop:own", "loop:other", "loop:third"};
+    static const char *const addresses[ENDS_MAX] = {"loop:own",   "loop:other", "loop:third",
+                                                    "loop:peer1", "loop:peer2", "loop:peer3",
+                                                    "loop:peer4"};
     struct sh_msg *msg;
     char bound[SH_MSG_ADDRESS_MAX];
     assert_int_equal(sh_loopback_create(8, &wires[at]), SHOAL_OK);

@@ -61,6 +61,8 @@ static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
         part->gather.gathered[shard] = false; /* what was heard was of the state before */
         sh_superpeer_salvage_done(part->superpeer, shard);
     }
+    if (update.kind >= SH_METADATA_ZONE_NEW && update.kind <= SH_METADATA_ZONE_REMOVE)
+        sh_superpeer_recoveries_changed(part->superpeer, &update);
     sh_superpeer_services_changed(part->superpeer, shard);
     struct sh_ring_waiting **at = waiting_find(part, shard, epoch, sequence);
     if (!*at)
@@ -71,6 +73,8 @@ static void apply(void *arg, unsigned shard, uint64_t epoch, uint64_t sequence,
     else if ((*at)->type == SH_CLUSTER_ZONE)
         sh_superpeer_zone_answer(part->superpeer, (*at)->reply_to, (*at)->type, update.zone.id,
                                  result.err);
+    else if ((*at)->type == SH_CLUSTER_TAKE || (*at)->type == SH_CLUSTER_ACCEPT_LOSS)
+        sh_superpeer_result_answer(part->superpeer, (*at)->reply_to, (*at)->type, result.err);
     else
         sh_superpeer_moves_answer(part->superpeer, (*at)->reply_to, (*at)->type, &result);
     waiting_end(part, at);
@@ -274,7 +278,7 @@ enum shoal_err sh_superpeer_ring_order(struct sh_superpeer *superpeer, unsigned 
     enum shoal_err err =
         sh_ring_update(superpeer->ring->ring, now_of(superpeer), shard,
                        sh_bytes_make(bytes, (size_t)(w.at - bytes)), &epoch, &sequence);
-    if (!err && update->kind == SH_METADATA_GONE)
+    if (!err && (update->kind == SH_METADATA_GONE || update->kind == SH_METADATA_ZONE_CHANGE))
         superpeer->ring->batches[shard] = sequence;
     return err;
 }
@@ -533,6 +537,8 @@ void sh_superpeer_ring_handlers(struct sh_superpeer *superpeer)
     sh_msg_handler_set(superpeer->msg, SH_CLUSTER_METADATA, SH_MSG_INLINE, on_metadata, superpeer);
     sh_superpeer_moves_handlers(superpeer);
     sh_superpeer_zone_handlers(superpeer);
+    sh_superpeer_take_handlers(superpeer);
+    sh_superpeer_loss_handlers(superpeer);
 }
 
 void sh_superpeer_ring_close(struct sh_superpeer *superpeer)

@@ -1,5 +1,7 @@
 /* The inside of a superpeer's part in the ring: superpeer_ring.c (what is kept, names, life),
- * superpeer_moves.c (lookups and migrations), superpeer_zones.c (zones),
+ * superpeer_moves.c (lookups and migrations), superpeer_zones.c (zones), superpeer_takes.c (what peers ask that
+ * recover zones),
+ * superpeer_losses.c (losses that an operator accepts),
  * superpeer_gather.c (what the nodes have, after a loss), superpeer_salvage.c (shards whose last
  * replica was lost).
  *
@@ -21,8 +23,6 @@ struct sh_ring_waiting {
     uint64_t deadline_ns;
 };
 
-#define SH_GATHER_WORDS ((UINT16_MAX + 1) / 64)
-
 /* The questions to the nodes what they have. */
 struct sh_gather {
     struct sh_request request;
@@ -31,9 +31,9 @@ struct sh_gather {
     shoal_nid nid;  /* the node at hand */
     shoal_cid from; /* where its next page begins; 0: the next node is to be asked */
     uint64_t due_ns;
-    bool gathered[SH_SHARDS];        /* here, since it was lost */
-    bool is_full[SH_SHARDS];         /* a claim had no room: the shard can't be known */
-    uint64_t asked[SH_GATHER_WORDS]; /* by node ID: the nodes that have sent their last page */
+    bool gathered[SH_SHARDS];      /* here, since it was lost */
+    bool is_full[SH_SHARDS];       /* a claim had no room: the shard can't be known */
+    uint64_t asked[SH_NIDS_WORDS]; /* by node ID: the nodes that have sent their last page */
 };
 
 struct sh_saves; /* superpeer_save.c */
@@ -52,7 +52,7 @@ struct sh_superpeer_ring {
     uint64_t restored_version[SH_SHARDS]; /* in which RESTORED was ordered last */
     struct sh_ring_waiting *waiting;
     size_t waiting_count;
-    /* The sequence of the last COMMIT, GONE or update of a zone that was ordered here. */
+    /* The sequence of the last COMMIT, GONE, TAKE or update of a zone that was ordered here. */
     uint64_t batches[SH_SHARDS];
     struct sh_gather gather;
 };
@@ -64,7 +64,7 @@ enum shoal_err sh_superpeer_ring_reads(struct sh_superpeer *superpeer, unsigned 
 /* Orders an update; its request is answered when it is applied. */
 void sh_superpeer_ring_update(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned shard,
                               struct sh_bytes update);
-/* Whether the commit of a batch, an update of a zone, or that a peer's chunks are lost, was ordered here and is
+/* Whether the commit of a batch, a take, an update of a zone, or that a peer's chunks are lost, was ordered here and is
  * not decided yet; the request that asked for it may have been given up. */
 bool sh_superpeer_ring_is_deciding(const struct sh_superpeer *superpeer, unsigned shard);
 /* Orders an update of the owner's own. OK does not promise that the update is carried out; EROLE, EBUSY
@@ -103,17 +103,40 @@ void sh_superpeer_moves_handlers(struct sh_superpeer *superpeer);
 /* Asks those who have ranges of a peer's chunks, of which it has left and this superpeer has the shard, to
  * give back the first of them where no chunks are left. */
 void sh_superpeer_moves_vacate(struct sh_superpeer *superpeer, shoal_nid creator);
-/* Whether the node is up that a range is with; ENOCHUNK, EFAILED; EBUSY: that is not known. */
+/* Whether the owner of a range is up, in the life that has it; ENOCHUNK, EFAILED, ELOST; EBUSY: that is not known. */
 enum shoal_err sh_superpeer_moves_holder(const struct sh_superpeer *superpeer,
-                                         const struct sh_range *range);
+                                         const struct sh_metadata_range *range);
 
 /* superpeer_zones.c. Answers ZONE or ZONE_GET: with what came of it, and the zone's record as it is now. */
 void sh_superpeer_zone_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
                               sh_msg_type type, uint64_t id, enum shoal_err result);
+/* Answers TAKE or ACCEPT_LOSS: with what came of it alone. */
+void sh_superpeer_result_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                                sh_msg_type type, enum shoal_err result);
+/* Orders an update of a zone for a request, which is answered once that is carried out. */
+void sh_superpeer_zone_order(struct sh_superpeer *superpeer, struct sh_msg_in *in,
+                             const struct sh_metadata_update *update);
 void sh_superpeer_zone_handlers(struct sh_superpeer *superpeer);
+/* Whether this superpeer may answer for a shard now; if not, the request is answered: with the superpeer to be asked, in an
+ * answer of `size` bytes, or with an error. */
+bool sh_superpeer_zone_may_answer(struct sh_superpeer *superpeer, struct sh_msg_in *in,
+                                  unsigned shard, size_t size);
+/* Whether a life of a peer is up (OK), or can't be any more (EFENCED): it counts as failed, has left, or is
+ * a former one. EBUSY: this superpeer does not know; the registry may be ahead of it. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_life_check(const struct sh_superpeer *superpeer,
+                                                       shoal_nid nid, uint64_t life);
+/* The same of a zone's owner. */
+SHOAL_NODISCARD enum shoal_err sh_superpeer_owner_check(const struct sh_superpeer *superpeer,
+                                                        const struct sh_zone *zone);
+
+/* superpeer_takes.c */
+void sh_superpeer_take_handlers(struct sh_superpeer *superpeer);
+
+/* superpeer_losses.c */
+void sh_superpeer_loss_handlers(struct sh_superpeer *superpeer);
 
 /* superpeer_gather.c. Whether all peers that are up have said what they have; and with them all that
- * have failed and may come back. */
+ * have failed, whose next lives may have chunks. */
 bool sh_superpeer_gather_is_over(const struct sh_superpeer *superpeer);
 bool sh_superpeer_gather_is_whole(const struct sh_superpeer *superpeer);
 /* Whether a shard can say what refers to peers that are not up: it is known, or waits for such peers

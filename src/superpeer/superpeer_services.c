@@ -9,6 +9,8 @@
 #include "cluster/proto.h"
 #include "superpeer/superpeer_ring_int.h"
 
+_Static_assert(SH_RECOVERIES_PAGE_BYTES <= SH_METADATA_PAGE_BYTES, "one buffer is for both");
+
 #define ASKERS_MAX 4096
 #define WAIT_MS_MAX 10000
 #define ANSWERS_MAX 32 /* of a step to those that wait; a round's can be 75 KB each */
@@ -177,6 +179,10 @@ static enum shoal_err try_answer(struct sh_superpeer *superpeer, struct sh_reply
         return barrier_ask(superpeer, to, metadata, ask, is_new);
     case SH_ASK_COPY:
         return copy_answer(superpeer, to, ask);
+    case SH_ASK_RECOVERIES:
+        size = sh_superpeer_recoveries_page(superpeer, ask->shard, ask->barrier, page);
+        answer(superpeer, to, sh_bytes_make(page, size));
+        break;
     case SH_ASK_BARRIERS:
         size = sh_barriers_put(metadata, ask->shard, page);
         answer(superpeer, to, sh_bytes_make(page, size));
@@ -203,7 +209,7 @@ static bool ask_get(struct sh_reader *r, struct ask *ask_out)
     ask.after = sh_get_text(r);
     if (!sh_reader_done(r) || ask.key.size > SH_NAME_BYTES_MAX ||
         ask.after.size > SH_NAME_BYTES_MAX || ask.shard >= SH_SHARDS || ask.wait_ms > WAIT_MS_MAX ||
-        ask.kind < SH_ASK_NAME || ask.kind > SH_ASK_COPY)
+        ask.kind < SH_ASK_NAME || ask.kind > SH_ASK_RECOVERIES)
         return false;
     if (ask.kind == SH_ASK_BARRIER)
         ask.shard = (uint8_t)sh_barrier_shard(ask.barrier);

@@ -74,7 +74,8 @@ static void on_lost(void *arg, struct sh_msg_in *in)
 {
     struct sh_superpeer *superpeer = arg;
     shoal_nid nid = {sh_get16(&in->payload)};
-    if (!sh_reader_done(&in->payload) || !nid.v || nid.v > SH_SUPERPEERS_MAX)
+    bool is_superpeer = nid.v && nid.v <= SH_SUPERPEERS_MAX;
+    if (!sh_reader_done(&in->payload) || !(is_superpeer || sh_nid_is_peer(nid)))
         sh_msg_reply_error(in->msg, in->reply_to, in->type, SHOAL_EPROTO, NULL);
     else
         sh_shared_lost(superpeer, in, nid);

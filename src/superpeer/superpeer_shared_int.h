@@ -5,8 +5,7 @@
  *
  *   join, leave ------> pending --> leader, or itself --consensus--> carried out ----> answer, where
  *                         '--- again until it was carried out ---'                    it was asked
- *   heartbeats -------> heard ----HEARD----> leader: a silent node has failed; a failed node that is
- *                                            heard is back
+ *   heartbeats -------> heard ----HEARD----> leader: a silent node has failed
  *   lost connection --> PING --FAIL--------> leader
  *
  * Only the leader decides that a node is silent, by what all superpeers have heard, so that a
@@ -18,15 +17,19 @@
  *
  * A command:
  *   0   u8   kind
- *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure; JOIN: bits, 1 if the peer is started again,
+ *   1   u8   STATE: the state; FAIL: 1 if it is dead for sure, 2 if it was away and is not back in time; LEAVE:
+ *            1 if it is to be back; JOIN: bits, 1 if the peer is started again,
  *            with its ID on its disk, 2 if its traits are there, which those of before had not; FORGET: 1
- *            if first of all it is not to come back any more; else 0
+ *            if first of all it is given up (sh_registry_give_up); else 0
  *   2   u16  node ID; JOIN: its previous one, or 0; SUPERPEER: its ID, or 0 for a new one
  *   4   u64  number, by which the superpeer that proposed it finds the request that waits; 0: none does
  *   12  u64  instance; EPOCH: the epoch
- *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h; FORGET: u64 the count of returns
- *            (sh_registry_returns) since which nothing is known to refer to the node
- *   then JOIN: with bit 2, the peer's traits, as in traits.h */
+ *   20  text address (JOIN, SUPERPEER); ARC: the change, as in arcs.h; FORGET of before: 8 bytes that are
+ *            passed over
+ *   then JOIN: with bit 2, the peer's traits, as in traits.h; LEAVE: with 1, u32 within how many ms it is to be back
+ *
+ * Logs of before have commands that bring a failed peer back. All superpeers pass over these: the peer stays
+ * failed, hears that with its next heartbeat, and joins as its next life. */
 #ifndef SH_SUPERPEER_SUPERPEER_SHARED_INT_H
 #define SH_SUPERPEER_SUPERPEER_SHARED_INT_H
 
@@ -39,22 +42,27 @@ enum sh_command_kind {
     SH_COMMAND_JOIN = 1,
     SH_COMMAND_LEAVE,
     SH_COMMAND_FAIL,
-    SH_COMMAND_BACK,
-    SH_COMMAND_STATE,     /* of a superpeer */
-    SH_COMMAND_SUPERPEER, /* a superpeer's address, or its admission */
-    SH_COMMAND_EPOCH,     /* members know a higher epoch than the registry has */
-    SH_COMMAND_RING,      /* a superpeer's process has begun: it keeps nothing of the ring yet */
-    SH_COMMAND_ARC,       /* a change of a shard */
-    SH_COMMAND_LOST = 11, /* a superpeer's disk, as an operator has declared */
-    SH_COMMAND_FORCE,     /* the cluster goes on with that superpeer alone (superpeer_force.c) */
-    SH_COMMAND_FORGET,    /* a peer that is gone (superpeer_forget.c) */
+    SH_COMMAND_FORMER_BACK, /* of logs of before: passed over */
+    SH_COMMAND_STATE,       /* of a superpeer */
+    SH_COMMAND_SUPERPEER,   /* a superpeer's address, or its admission */
+    SH_COMMAND_EPOCH,       /* members know a higher epoch than the registry has */
+    SH_COMMAND_RING,        /* a superpeer's process has begun: it keeps nothing of the ring yet */
+    SH_COMMAND_ARC,         /* a change of a shard */
+    SH_COMMAND_LOST = 11,   /* the disk of a superpeer, or of a peer, as an operator has declared */
+    SH_COMMAND_FORCE,       /* the cluster goes on with that superpeer alone (superpeer_force.c) */
+    SH_COMMAND_FORGET,      /* a peer that is gone (superpeer_forget.c) */
 };
+
+#define SH_COMMAND_FAIL_DEAD 1u
+#define SH_COMMAND_FAIL_LATE 2u /* it was away, and is not back in time */
+_Static_assert(SH_COMMAND_FAIL_LATE <= SH_NODE_FAILED, "sh_command_get takes states up to that");
 
 struct sh_command {
     uint8_t kind;
     uint8_t state; /* JOIN: whether the peer is started again */
     bool has_traits;
     shoal_nid nid;
+    uint32_t back_ms; /* LEAVE: within which it is to be back; 0: it is not */
     uint64_t number, instance;
     struct sh_bytes address;
     struct sh_traits traits;
@@ -91,7 +99,6 @@ struct sh_shared {
     uint64_t turned_away_ns; /* since when others have another process of this superpeer; 0: not */
     bool has_told_of_it;
     uint64_t led_since_ns; /* 0: somebody else leads */
-    uint64_t failed_ns;    /* when the last failure was applied */
     uint64_t claimed;      /* highest epoch that a member claimed since the last HEARD */
     uint64_t heard[SH_SHARED_NIDS / 64 + 1]; /* nodes heard since then, by ID */
     /* Leases (superpeer_grant.c). Of this superpeer: what the leader is being told, since when, and
@@ -131,7 +138,7 @@ void sh_shared_dismiss(struct sh_superpeer *superpeer, const struct sh_msg_in *i
 void sh_shared_lost(struct sh_superpeer *superpeer, const struct sh_msg_in *in, shoal_nid nid);
 /* Forgets a peer to which nothing refers; the FORGET of an operator is answered then. */
 void sh_shared_forget(struct sh_superpeer *superpeer, struct sh_reply_to reply_to, shoal_nid nid,
-                      uint64_t instance, struct sh_bytes returns);
+                      uint64_t instance);
 /* Whether a request still waits for the command of that number. */
 bool sh_shared_is_pending(const struct sh_superpeer *superpeer, uint64_t number);
 unsigned sh_shared_pending_step(struct sh_superpeer *superpeer, uint64_t now_ns);

@@ -47,11 +47,6 @@ void sh_shared_unheard(struct sh_superpeer *superpeer, shoal_nid nid)
         superpeer->shared->heard[nid.v / 64] &= ~(UINT64_C(1) << nid.v % 64);
 }
 
-static bool is_heard(const struct sh_shared *shared, shoal_nid nid)
-{
-    return shared->heard[nid.v / 64] >> nid.v % 64 & 1;
-}
-
 bool sh_shared_leads(const struct sh_superpeer *superpeer)
 {
     const struct sh_shared *shared = superpeer->shared;
@@ -141,31 +136,34 @@ static void ask_silent(struct sh_superpeer *superpeer, uint64_t now_ns)
     }
 }
 
+static void overdue_fail(struct sh_superpeer *superpeer, shoal_nid nid)
+{
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer->registry), nid);
+    if (node->state == SH_NODE_UP) {
+        sh_superpeer_shared_fail(superpeer, nid, false);
+        return;
+    }
+    const struct sh_command command = {.kind = SH_COMMAND_FAIL,
+                                       .state = SH_COMMAND_FAIL_LATE,
+                                       .nid = nid,
+                                       .instance = node->instance};
+    sh_shared_decide(superpeer, &command);
+}
+
 static void watch_nodes(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     ask_silent(superpeer, now_ns);
-    const struct sh_view *view = sh_registry_view(superpeer->registry);
-    /* What was heard before a failure and is told after it brings nobody back. */
-    bool is_told_late = now_ns < superpeer->shared->failed_ns + 3 * superpeer->heartbeat_ns;
-    for (size_t i = 0; !is_told_late && i < view->count; i++) {
-        const struct sh_node *node = &view->nodes[i];
-        struct sh_command command = {
-            .kind = SH_COMMAND_BACK, .nid = node->nid, .instance = node->instance};
-        if (node->state == SH_NODE_FAILED && node->role != SH_ROLE_SUPERPEER &&
-            is_heard(superpeer->shared, node->nid))
-            sh_shared_decide(superpeer, &command);
-    }
     shoal_nid from = {SH_PEER_NID_MIN};
     for (unsigned i = 0; i < FAILURES_MAX; i++) {
         shoal_nid nid = sh_registry_overdue(superpeer->registry, now_ns, from);
         if (!nid.v)
             break;
-        sh_superpeer_shared_fail(superpeer, nid, false);
+        overdue_fail(superpeer, nid);
         from.v = nid.v + 1;
     }
 }
 
-/* The leader declares silent nodes failed, and failed nodes that are heard again up. */
+/* The leader declares silent nodes failed, and failed superpeers that are heard again up. */
 static void lead_step(struct sh_superpeer *superpeer, uint64_t now_ns)
 {
     struct sh_shared *shared = superpeer->shared;

@@ -4,6 +4,7 @@
  *   ZONE --> the record's version is another: answered at once, with the record
  *        --> the asker owns it: ordered. The state looks again: another one may own it by then
  *        --> the asker is to own it, and the life that does is gone: ordered
+ *        --> a superpeer asks, which coordinates a recovery: ordered; of another owner if the life that owns the zone is gone
  *        --> else ENOTOWNER
  *
  * Of an update that takes a zone from its owner, this superpeer sees to it that the owner is gone. That
@@ -67,9 +68,8 @@ static void redirect(struct sh_msg_in *in, shoal_nid other, size_t size)
     sh_msg_end(in->msg, &out);
 }
 
-/* Whether this superpeer may answer for a shard now; if not, the request is answered. */
-static bool may_answer(struct sh_superpeer *superpeer, struct sh_msg_in *in, unsigned shard,
-                       size_t size)
+bool sh_superpeer_zone_may_answer(struct sh_superpeer *superpeer, struct sh_msg_in *in,
+                                  unsigned shard, size_t size)
 {
     shoal_nid other;
     enum shoal_err err = sh_superpeer_ring_reads(superpeer, shard, &other);
@@ -87,9 +87,8 @@ static const struct sh_node *node_of(const struct sh_superpeer *superpeer, shoal
     return sh_view_find(sh_registry_view(superpeer->registry), nid);
 }
 
-/* Whether a life of a peer is up (OK), or can't be any more (EFENCED): it counts as failed, has left, or is
- * a former one. EBUSY: this superpeer does not know; the registry may be ahead of it. */
-static enum shoal_err life_check(const struct sh_superpeer *superpeer, shoal_nid nid, uint64_t life)
+enum shoal_err sh_superpeer_life_check(const struct sh_superpeer *superpeer, shoal_nid nid,
+                                       uint64_t life)
 {
     const struct sh_node *node = node_of(superpeer, nid);
     if (!node || node->role != SH_ROLE_PEER)
@@ -99,11 +98,12 @@ static enum shoal_err life_check(const struct sh_superpeer *superpeer, shoal_nid
     return sh_life_is_former(life, node->instance) ? SHOAL_EFENCED : SHOAL_EBUSY;
 }
 
-/* The same of a zone's owner. Zones keep its ID from another node (superpeer_forget.c), so one without a disk,
- * whose lives have no order, has a single life: if the registry names another one, that was given up. */
-static enum shoal_err owner_check(const struct sh_superpeer *superpeer, const struct sh_zone *zone)
+/* Zones keep their owner's ID from another node (superpeer_forget.c), so one without a disk, whose lives have no order,
+ * has a single life: if the registry names another one, that was given up. */
+enum shoal_err sh_superpeer_owner_check(const struct sh_superpeer *superpeer,
+                                        const struct sh_zone *zone)
 {
-    enum shoal_err err = life_check(superpeer, zone->owner, zone->life);
+    enum shoal_err err = sh_superpeer_life_check(superpeer, zone->owner, zone->life);
     bool is_given_up = !sh_life_starts(zone->life) && node_of(superpeer, zone->owner);
     return err == SHOAL_EBUSY && is_given_up ? SHOAL_EFENCED : err;
 }
@@ -114,7 +114,7 @@ static enum shoal_err asker_check(const struct sh_superpeer *superpeer,
 {
     if (!sh_nid_is_peer(update->from))
         return SHOAL_OK;
-    return life_check(superpeer, update->from, update->sequence);
+    return sh_superpeer_life_check(superpeer, update->from, update->sequence);
 }
 
 /* Whether all backups that the record does not have yet (NULL: there is none) are on peers that are up. So no
@@ -140,7 +140,7 @@ static enum shoal_err new_check(const struct sh_superpeer *superpeer,
     const struct sh_zone *zone = &update->zone;
     bool is_creator = sh_zone_creator(zone->id).v == update->from.v;
     bool is_again = zone->version > SH_ZONE_JUMP && is_doubtful(superpeer, sh_zone_shard(zone->id));
-    if (!is_creator && !is_again)
+    if (!is_again && (!is_creator || zone->former.v))
         return SHOAL_EINVAL;
     update->condition = is_again ? SH_ZONE_BY_OTHER : SH_ZONE_BY_OWNER;
     return are_backups_up(superpeer, NULL, zone) ? SHOAL_OK : SHOAL_ENONODE;
@@ -155,21 +155,20 @@ static enum shoal_err change_check(const struct sh_superpeer *superpeer, const s
     bool is_removal = update->kind == SH_METADATA_ZONE_REMOVE;
     bool is_owner = old->owner.v == update->from.v && old->life == update->sequence;
     bool is_heir = !is_removal && zone->owner.v == update->from.v && zone->life == update->sequence;
+    bool is_superpeer = !sh_nid_is_peer(update->from);
+    bool is_other_life = !is_removal && (zone->owner.v != old->owner.v || zone->life != old->life);
     enum shoal_err err = SHOAL_OK;
-    if (!is_owner && sh_nid_is_peer(update->from)) {
-        if (!is_heir)
+    if (!is_owner && (!is_superpeer || is_other_life)) {
+        if (!is_superpeer && !is_heir)
             return SHOAL_ENOTOWNER;
-        err = owner_check(superpeer, old);
+        err = sh_superpeer_owner_check(superpeer, old);
         if (err != SHOAL_EFENCED)
             return err ? err : SHOAL_ENOTOWNER;
     }
     update->condition = is_owner ? SH_ZONE_BY_OWNER : SH_ZONE_BY_OTHER;
     if (is_removal)
         return SHOAL_OK;
-    if (zone->owner.v != old->owner.v || zone->life != old->life)
-        err = life_check(superpeer, zone->owner, zone->life);
-    else
-        err = SHOAL_OK;
+    err = is_other_life ? sh_superpeer_life_check(superpeer, zone->owner, zone->life) : SHOAL_OK;
     if (err == SHOAL_EFENCED || (!err && !are_backups_up(superpeer, old, zone)))
         err = SHOAL_ENONODE;
     return err;
@@ -177,8 +176,20 @@ static enum shoal_err change_check(const struct sh_superpeer *superpeer, const s
 
 /* --- Requests -------------------------------------------------------------------------------- */
 
-static void order(struct sh_superpeer *superpeer, struct sh_msg_in *in,
-                  const struct sh_metadata_update *update)
+void sh_superpeer_result_answer(struct sh_superpeer *superpeer, struct sh_reply_to to,
+                                sh_msg_type type, enum shoal_err result)
+{
+    _Static_assert(SH_TAKE_ANSWER_BYTES == 4 && SH_ACCEPT_LOSS_ANSWER_BYTES == 4, "of one form");
+    struct sh_out out;
+    if (sh_msg_reply(superpeer->msg, to, type, SH_TAKE_ANSWER_BYTES, &out))
+        return;
+    sh_put16(&out.w, 0);
+    sh_put16(&out.w, (uint16_t)result);
+    sh_msg_end(superpeer->msg, &out);
+}
+
+void sh_superpeer_zone_order(struct sh_superpeer *superpeer, struct sh_msg_in *in,
+                             const struct sh_metadata_update *update)
 {
     uint8_t bytes[SH_ZONE_UPDATE_BYTES_MAX];
     struct sh_writer w = sh_writer_make(bytes, sizeof bytes);
@@ -212,7 +223,7 @@ static void zone_update(struct sh_superpeer *superpeer, struct sh_msg_in *in,
     else if (err)
         sh_superpeer_zone_answer(superpeer, in->reply_to, in->type, update->zone.id, err);
     else
-        order(superpeer, in, update);
+        sh_superpeer_zone_order(superpeer, in, update);
 }
 
 static void on_zone(void *arg, struct sh_msg_in *in)
@@ -230,7 +241,8 @@ static void on_zone(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EINVAL, "a node asks for itself only");
         return;
     }
-    if (may_answer(superpeer, in, sh_zone_shard(update.zone.id), SH_ZONE_ANSWER_BYTES))
+    if (sh_superpeer_zone_may_answer(superpeer, in, sh_zone_shard(update.zone.id),
+                                     SH_ZONE_ANSWER_BYTES))
         zone_update(superpeer, in, &update);
 }
 
@@ -243,7 +255,7 @@ static void on_zone_get(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
-    if (!may_answer(superpeer, in, sh_zone_shard(id), SH_ZONE_ANSWER_BYTES))
+    if (!sh_superpeer_zone_may_answer(superpeer, in, sh_zone_shard(id), SH_ZONE_ANSWER_BYTES))
         return;
     bool is_there = sh_metadata_zone(superpeer->ring->metadata, id, &zone);
     sh_superpeer_zone_answer(superpeer, in->reply_to, in->type, id,
@@ -266,7 +278,7 @@ static bool list_get(struct sh_reader *r, struct list *list)
     list->disk = sh_get64(r);
     list->after = sh_get64(r);
     bool is_any = list->by == SH_ZONES_OF_BACKUP && !list->nid.v && list->disk;
-    return sh_reader_done(r) && list->by >= SH_ZONES_OF_CREATOR && list->by <= SH_ZONES_OF_BACKUP &&
+    return sh_reader_done(r) && list->by >= SH_ZONES_OF_CREATOR && list->by <= SH_ZONES_OF_FORMER &&
            (is_any || sh_nid_is_peer(list->nid)) && list->shard < SH_SHARDS &&
            (list->by == SH_ZONES_OF_BACKUP || !list->disk) &&
            (list->by != SH_ZONES_OF_CREATOR || list->shard == sh_arc_shard(list->nid));
@@ -279,6 +291,8 @@ static bool is_listed(const struct list *list, const struct sh_zone *zone)
         return sh_zone_creator(zone->id).v == list->nid.v;
     case SH_ZONES_OF_OWNER:
         return zone->owner.v == list->nid.v;
+    case SH_ZONES_OF_FORMER:
+        return zone->owner.v == list->nid.v || zone->former.v == list->nid.v;
     default:
         return sh_zone_has_backup(zone, list->nid, list->disk);
     }
@@ -318,7 +332,7 @@ static void on_zones(void *arg, struct sh_msg_in *in)
         refuse(in, SHOAL_EPROTO, NULL);
         return;
     }
-    if (!may_answer(superpeer, in, list.shard, SH_ZONES_ANSWER_BYTES))
+    if (!sh_superpeer_zone_may_answer(superpeer, in, list.shard, SH_ZONES_ANSWER_BYTES))
         return;
     struct sh_writer w = sh_writer_make(page, sizeof page);
     bool is_more = list_page(superpeer->ring->metadata, &list, &w);

@@ -87,10 +87,22 @@ static void a_zone_is_stored_before_it_is_answered(void **state)
     assert_int_equal(end(), SHOAL_OK);
 }
 
+/* A peer that has failed is started again, as another life. */
+static uint64_t next_life(unsigned peer)
+{
+    const struct sh_node *node = sh_view_find(sh_registry_view(superpeer.registry), peers[peer]);
+    uint64_t life = node->instance + (UINT64_C(1) << 32);
+    shoal_nid nid;
+    assert_int_equal(sh_registry_restart(superpeer.registry, now_ns, sh_bytes_text(node->address),
+                                         life, peers[peer], NULL, &nid),
+                     SHOAL_OK);
+    return life;
+}
+
 /* --- Who may ask ----------------------------------------------------------------------------- */
 
-/* Another peer has no say while the owner is up, and takes the zone when the owner has failed; who comes back
- * after that finds it taken. */
+/* Another peer has no say while the owner is up, and takes the zone when the owner has failed; the owner's next
+ * life finds it taken. */
 static void a_zone_is_taken_from_who_is_gone(void **state)
 {
     (void)state;
@@ -102,6 +114,7 @@ static void a_zone_is_taken_from_who_is_gone(void **state)
     assert_int_equal(change(1, &taken), SHOAL_ENOTOWNER); /* for the owner, which is another one */
     taken.owner = peers[1];
     taken.life = LIFE(1);
+    sh_zone_former_set(&taken, peers[0], LIFE(0));
     assert_int_equal(change(1, &taken), SHOAL_ENOTOWNER);
     assert_int_equal(removal(1, zone.id, 1), SHOAL_ENOTOWNER);
     sh_registry_fail(superpeer.registry, peers[0], "a test");
@@ -115,10 +128,13 @@ static void a_zone_is_taken_from_who_is_gone(void **state)
     assert_int_equal(change(1, &taken), SHOAL_OK);
     assert_true(asked.answer.zone.owner.v == peers[1].v && asked.answer.zone.incarnation == 2);
     assert_int_equal(change(1, &taken), SHOAL_OK);
-    sh_registry_back(superpeer.registry, peers[0], LIFE(0));
     act_as(0);
     zone.version = 2;
-    assert_int_equal(change(0, &zone), SHOAL_ENOTOWNER);
+    assert_int_equal(change(0, &zone), SHOAL_EFENCED);
+    zone.life = next_life(0);
+    begin();
+    sh_zones_change(zones, zone.life, &zone, &asked.op);
+    assert_int_equal(end(), SHOAL_ENOTOWNER);
     assert_true(asked.answer.zone.owner.v == peers[1].v);
 }
 
@@ -129,12 +145,12 @@ static void a_zone_is_taken_from_who_was_given_up(void **state)
     struct sh_zone zone = zone_of(0, 1);
     assert_int_equal(made(0, &zone), SHOAL_OK);
     sh_registry_fail(superpeer.registry, peers[0], "a test");
-    assert_int_equal(sh_registry_give_up(superpeer.registry, peers[0], LIFE(0),
-                                         sh_registry_returns(superpeer.registry)),
-                     SHOAL_OK);
+    assert_int_equal(sh_registry_give_up(superpeer.registry, peers[0], LIFE(0)), SHOAL_OK);
     act_as(1);
     zone.owner = peers[1];
     zone.life = LIFE(1);
+    assert_int_equal(change(1, &zone), SHOAL_EINVAL); /* it was a zone of the other one's */
+    sh_zone_former_set(&zone, peers[0], LIFE(0));
     assert_int_equal(change(1, &zone), SHOAL_OK);
 }
 
@@ -208,7 +224,7 @@ static void new_backups_are_up(void **state)
     zone.count = 2;
     zone.backups[1] = (struct sh_zone_backup){peers[1], 7};
     assert_int_equal(change(0, &zone), SHOAL_ENONODE);
-    sh_registry_back(superpeer.registry, peers[1], LIFE(1));
+    (void)next_life(1); /* on the same disk */
     assert_int_equal(change(0, &zone), SHOAL_OK);
     sh_registry_fail(superpeer.registry, peers[1], "a test");
     zone.version = 2;
@@ -227,6 +243,9 @@ static void a_zone_is_made_by_its_creator(void **state)
     struct sh_zone zone = zone_of(0, 1);
     zone.id = sh_zone_id(peers[1], 1);
     assert_int_equal(made(0, &zone), SHOAL_EINVAL);
+    zone.id = sh_zone_id(peers[0], 1);
+    sh_zone_former_set(&zone, peers[1], LIFE(1));
+    assert_int_equal(made(0, &zone), SHOAL_EINVAL); /* a new one is nobody's that failed */
 }
 
 /* Where records may be missing, their zones' owners register them again, in any order. A new zone's number is above
@@ -312,6 +331,35 @@ static void who_speaks_for_others(void **state)
     assert_int_equal(raw_ask(asker, &update), SHOAL_OK);
 }
 
+/* A superpeer names the owner that recovers a zone, once the owner's life is over, and that owner says when the zone
+ * is recovered. */
+static void a_superpeer_names_who_recovers(void **state)
+{
+    (void)state;
+    struct sh_zone zone = zone_of(0, 1);
+    assert_int_equal(made(0, &zone), SHOAL_OK);
+    zone.owner = peers[1];
+    zone.life = LIFE(1);
+    sh_zone_former_set(&zone, peers[0], LIFE(0));
+    struct sh_metadata_update update = {
+        .kind = SH_METADATA_ZONE_CHANGE, .from = {OTHER}, .sequence = 5, .zone = zone};
+    assert_int_equal(raw_ask(other, &update), SHOAL_ENOTOWNER); /* the owner is up */
+    sh_registry_fail(superpeer.registry, peers[0], "a test");
+    update.zone.life = 77;
+    assert_int_equal(raw_ask(other, &update), SHOAL_EBUSY);
+    update.zone.life = LIFE(1);
+    assert_int_equal(raw_ask(other, &update), SHOAL_OK);
+    assert_int_equal(raw_ask(other, &update), SHOAL_OK);
+    update.zone.version = 2;
+    sh_zone_former_set(&update.zone, SHOAL_NID_NONE, 0);
+    assert_int_equal(raw_ask(other, &update), SHOAL_EINVAL);
+    act_as(1);
+    zone.version = 2;
+    sh_zone_former_set(&zone, SHOAL_NID_NONE, 0);
+    assert_int_equal(change(1, &zone), SHOAL_OK);
+    assert_true(asked.answer.zone.incarnation == 2 && !asked.answer.zone.former.v);
+}
+
 /* --- Lists ----------------------------------------------------------------------------------- */
 
 static struct {
@@ -379,8 +427,44 @@ static void lists_have_many_pages(void **state)
     assert_int_equal(list(SH_ZONES_OF_BACKUP, peers[1], 8), 0);
     assert_int_equal(list(SH_ZONES_OF_BACKUP, peers[1], 7), 2 * many);
     assert_int_equal(list(SH_ZONES_OF_BACKUP, SHOAL_NID_NONE, 8), many);
+    assert_int_equal(list(SH_ZONES_OF_FORMER, peers[0], 0), many);
     assert_int_equal(list(SH_ZONES_OF_OWNER, (shoal_nid){200}, 0), 0);
+    /* One that another peer recovers, and one whose owner is another life. */
+    struct sh_zone zone = zone_of(0, 7);
+    zone.owner = peers[1];
+    zone.count = 2;
+    sh_zone_former_set(&zone, peers[0], LIFE(0));
+    for (unsigned i = 0; i < 2; i++) {
+        struct sh_metadata_update update = {.kind = SH_METADATA_ZONE_CHANGE,
+                                            .condition = SH_ZONE_BY_OTHER,
+                                            .from = {OTHER},
+                                            .sequence = 1,
+                                            .zone = zone};
+        assert_int_equal(
+            sh_metadata_apply(superpeer.ring->metadata, sh_zone_shard(zone.id), &update).err,
+            SHOAL_OK);
+        zone = zone_of(0, 8);
+        zone.life++;
+    }
+    assert_int_equal(list(SH_ZONES_OF_FORMER, peers[0], 0), many);
+    assert_true(listed.sum == sum);
+    assert_int_equal(list(SH_ZONES_OF_OWNER, peers[0], 0), many - 1);
     assert_int_equal(list(SH_ZONES_OF_CREATOR, (shoal_nid){200}, 0), 0);
+    /* One that it was bringing back when it failed, until that is another one's. */
+    assert_int_equal(list(SH_ZONES_OF_FORMER, peers[1], 0), many + 1);
+    zone = zone_of(0, 7);
+    zone.version = 2;
+    sh_zone_former_set(&zone, peers[0], LIFE(0));
+    zone.owner = (shoal_nid){peers[1].v + 100};
+    const struct sh_metadata_update update = {.kind = SH_METADATA_ZONE_CHANGE,
+                                              .condition = SH_ZONE_BY_OTHER,
+                                              .from = {OTHER},
+                                              .sequence = 1,
+                                              .zone = zone};
+    assert_int_equal(
+        sh_metadata_apply(superpeer.ring->metadata, sh_zone_shard(zone.id), &update).err, SHOAL_OK);
+    assert_int_equal(list(SH_ZONES_OF_FORMER, peers[1], 0), many);
+    assert_int_equal(list(SH_ZONES_OF_OWNER, peers[1], 0), many);
 }
 
 /* --- Superpeers that are to be asked ---------------------------------------------------------- */
@@ -490,6 +574,7 @@ int main(void)
         CASE(a_zone_is_made_by_its_creator),
         CASE(lost_records_are_registered_again),
         CASE(who_speaks_for_others),
+        CASE(a_superpeer_names_who_recovers),
         CASE(lists_have_many_pages),
         CASE(another_superpeer_is_asked),
         CASE(they_may_point_at_each_other),

@@ -160,21 +160,21 @@ static enum shoal_err end(void)
     return asked.err;
 }
 
-static enum shoal_err made(unsigned peer, const struct sh_zone *zone)
+static inline enum shoal_err made(unsigned peer, const struct sh_zone *zone)
 {
     begin();
     sh_zones_new(zones, LIFE(peer), zone, &asked.op);
     return end();
 }
 
-static enum shoal_err change(unsigned peer, const struct sh_zone *zone)
+static inline enum shoal_err change(unsigned peer, const struct sh_zone *zone)
 {
     begin();
     sh_zones_change(zones, LIFE(peer), zone, &asked.op);
     return end();
 }
 
-static enum shoal_err removal(unsigned peer, uint64_t id, uint32_t version)
+static inline enum shoal_err removal(unsigned peer, uint64_t id, uint32_t version)
 {
     begin();
     sh_zones_remove(zones, LIFE(peer), id, version, &asked.op);
@@ -198,6 +198,29 @@ static struct sh_zone zone_of(unsigned peer, uint64_t number)
                             .wanted = 2,
                             .count = 2,
                             .backups = {{peers[1], 7}, {peers[0], 8}}};
+}
+
+/* Makes a zone as the state has it, whatever superpeers would say. */
+static inline void zone_put(const struct sh_zone *zone)
+{
+    struct sh_metadata_update update = {
+        .kind = SH_METADATA_ZONE_NEW, .from = zone->owner, .sequence = zone->life, .zone = *zone};
+    assert_int_equal(
+        sh_metadata_apply(superpeer.ring->metadata, sh_zone_shard(zone->id), &update).err,
+        SHOAL_OK);
+}
+
+static inline void zone_change(struct sh_zone *zone)
+{
+    struct sh_metadata_update update = {.kind = SH_METADATA_ZONE_CHANGE,
+                                        .condition = SH_ZONE_BY_OTHER,
+                                        .from = zone->owner,
+                                        .sequence = zone->life,
+                                        .zone = *zone};
+    assert_int_equal(
+        sh_metadata_apply(superpeer.ring->metadata, sh_zone_shard(zone->id), &update).err,
+        SHOAL_OK);
+    zone->version++;
 }
 
 #endif

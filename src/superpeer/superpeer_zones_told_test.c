@@ -33,6 +33,7 @@ static uint32_t zones_that_refer(shoal_nid nid)
                      SHOAL_OK);
     sh_put64(&out.w, 0);
     sh_put16(&out.w, 1);
+    sh_put64(&out.w, 0);
     sh_put16(&out.w, nid.v);
     sh_msg_end(other, &out);
     carry();
@@ -84,6 +85,10 @@ static void zones_are_counted(void **state)
     zone.count = 0;
     zone.flags = SH_ZONE_LOST;
     assert_int_equal(made(0, &zone), SHOAL_OK);
+    zone.id++;
+    zone.flags = 0;
+    sh_zone_former_set(&zone, peers[1], 5);
+    zone_put(&zone);
     at_once.report = consensus_report;
     sh_superpeer_report_handler(&superpeer);
     assert_int_equal(sh_msg_request(other, (shoal_nid){OWN}, SH_CLUSTER_REPORT, 0, &request, &out),
@@ -92,7 +97,8 @@ static void zones_are_counted(void **state)
     settle();
     const struct sh_report_shard *shard = &report.shards[sh_zone_shard(zone.id)];
     assert_true(shard->owner == OWN && report.shard_count == SH_SHARDS);
-    assert_true(shard->zones == 4 && shard->zones_short == 3 && shard->zones_lost == 1);
+    assert_true(shard->zones == 5 && shard->zones_short == 4 && shard->zones_lost == 1 &&
+                shard->zones_recovering == 1);
 }
 
 /* A shard says nothing of what refers to nodes while a change of a zone is under way. */

@@ -73,6 +73,17 @@ class UpAndDown(harness.Case):
         self.assertEqual(done.returncode, 0, done.problem)
         self.assertEqual(nodes_of(self.state), [])
 
+    def test_up_again_with_logs(self):
+        """What peers have logged goes with the cluster, and so does not keep the next one from starting."""
+        flags = ("2", "--replicas", "1", "--replicas-at", "peers", "--log-segment-bytes", "1MiB")
+        for _ in range(2):
+            self.up(*flags)
+            done = self.run_program("shoal", "chunk", "create", "--text", "hello", "--dir", self.state)
+            self.assertEqual(done.returncode, 0, done.problem)
+            self.assertTrue((self.state / "peer1.data" / "replicas.log").exists())
+            self.assertEqual(self.run_program("shoal", "down", "--dir", self.state).returncode, 0)
+            self.assertFalse(self.state.exists())
+
     def test_up_twice_is_refused_and_harmless(self):
         self.up("1")
         running = sorted(nodes_of(self.state))

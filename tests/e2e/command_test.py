@@ -379,6 +379,16 @@ class Daemon(harness.Case):
         node.process.send_signal(signal.SIGINT)
         self.assertEqual(node.wait_end(), 0, node.log())
 
+    def test_the_only_superpeer_stops(self):
+        """Nobody is left who could say that it has ended: the peer has it as up for ever."""
+        superpeer, (peer,) = self.cluster(1)
+        done = self.shoal(superpeer, "node", "stop", superpeer.nid)
+        self.assertEqual(done.text, f"Node {superpeer.nid} has been told to stop.\n")
+        self.assertEqual(superpeer.wait_end(), 0, superpeer.log())
+        listed = json.loads(self.shoal(peer, "node", "list", "--json").text)["nodes"]
+        self.assertEqual({node["state"] for node in listed}, {"up"})
+        peer.stop()
+
     def test_peer_without_superpeer_stops(self):
         """One that has not joined yet stops just as well."""
         with socket.socket() as closed:

@@ -47,6 +47,7 @@ class RoundTrip(Case):
         node, peer = self.start()
         self.shoal(node, "graph", "load", WORDNET / "wordnet.e.tsv.zst", "--vertices",
                    WORDNET / "wordnet.v.tsv.zst", "--types")
+        levels = self.shoal_json(node, "graph", "bfs", "46303")["levels"]
         before = self.shoal_json(node, "store", "analyze", "64")
         ranges = self.shoal_json(node, "chunk", "list", "64")
         sample = [f"64:{local}" for local in range(1, before["chunks"], before["chunks"] // 50)]
@@ -69,6 +70,8 @@ class RoundTrip(Case):
                          after["payload_bytes"] + sum(after["overhead"].values()))
         for cid in sample:
             self.assertEqual(self.shoal(node, "chunk", "get", cid, "--raw").stdout, content[cid])
+        # The graph is there, too.
+        self.assertEqual(self.shoal_json(node, "graph", "bfs", "46303")["levels"], levels)
         # Again: its IDs are in use, and nothing changes.
         self.refused("shoal", "store", "load", "64", "graph", "--connect", node.address,
                      says="(?s)exists already.*graph.dump at byte 32.*64:1", status=1)

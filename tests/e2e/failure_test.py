@@ -126,8 +126,9 @@ class Failures(harness.Case):
                       "and 2s", peer.log())
         self.assertIn("SHOAL_ESETTING", peer.log())
 
-    def test_stopped_peer_comes_back(self):
-        peer = self.peer("peer", self.first)
+    def test_stopped_peer_joins_again(self):
+        peer = self.peer("peer", self.first, "--data-dir", self.folder / "peer", "--replicas", "1",
+                         "--replicas-at", "self", "--store-bytes-max", "64MiB")
         watch = Watch(self, self.first.address)
         cid = self.shoal(self.first, "chunk", "create", "--text", "kept").text.split()[-1]
         watch.wait("present", peer.nid)
@@ -136,9 +137,9 @@ class Failures(harness.Case):
         watch.wait("failed", peer.nid)
         self.assertEqual(self.state(peer.nid), "failed")
         peer.process.send_signal(signal.SIGCONT)
-        watch.wait("returned", peer.nid)
+        watch.wait("joined", peer.nid)
         self.assertEqual(self.shoal(self.first, "chunk", "get", cid, "--raw").stdout, b"kept")
-        self.assertEqual(watch.history(peer.nid), ["present", "failed", "returned"])
+        self.assertEqual(watch.history(peer.nid), ["present", "failed", "joined"])
 
 
 if __name__ == "__main__":

@@ -112,9 +112,10 @@ class Node:
         if self.process.poll() is not None:
             self.test.fail(f"{self.name} ended with {self.process.returncode} before it was ready:"
                            f"\n{self.log()}")
-        if not self.ready_file.exists():
+        try:
+            text = self.ready_file.read_text()
+        except FileNotFoundError:  # not yet, or not any more, while the node's next life begins
             return False
-        text = self.ready_file.read_text()
         found = re.search(r"(?:\d+\.\d+\.\d+\.\d+|\[[0-9a-f:]+\]):(\d+)", text)
         if not found:
             return False

@@ -167,6 +167,46 @@ class LogAccess(logs.LogCase):
         peer.kill()
         self.refused_on("other", f"log_device {device} is the log of another node", *self.raw(device))
 
+    def test_made_before_the_peer_joins(self):
+        """A new peer makes its log, which may take longer than a lease, while no superpeer waits for its heartbeats; it keeps that log when it is killed meanwhile."""
+        address = self.superpeer.address
+        self.superpeer.kill()
+        path = self.folder / "data" / "replicas.log"
+        magics = set()
+        for _ in range(2):
+            peer = self.begin_on("data", "--replicas", "1")
+            harness.eventually(self, "the log is made", harness.READY_MAX, lambda: path.exists() and any(path.read_bytes()[:4096]))
+            magics.add(path.read_bytes()[32:40])
+            self.assertFalse(peer.is_ready())
+            peer.kill()
+        self.superpeer = harness.Node(self, "superpeer-again", "--roles", "superpeer", "--data-dir", self.folder / "superpeer",
+                                      "--failure-ns", "1s", "--listen", address).wait_ready()
+        peer = self.start_on("data")
+        self.assertEqual({*magics, path.read_bytes()[32:40]}, magics)
+        self.assertEqual(len(magics), 1)
+        self.write_some(self.client(), peer.nid, {}, random.Random(harness.seed()), ("durable",), 5)
+        peer.kill()
+        self.assertEqual(self.start_on("data").nid, peer.nid)
+
+    def test_named_when_the_peer_would_know_it(self):
+        """A new peer that has joined, and whose disk does not take that yet, does not give its log a name: killed then, it would not be the node of that name any more."""
+        address, data = self.superpeer.address, self.folder / "data"
+        self.superpeer.kill()
+        peer = self.begin_on("data", "--replicas", "1")
+        path = data / "replicas.log"
+        harness.eventually(self, "the log is made", harness.READY_MAX, lambda: path.exists() and any(path.read_bytes()[:4096]))
+        (data / "identity.part" / "in the way").mkdir(parents=True)
+        self.superpeer = harness.Node(self, "superpeer-again", "--roles", "superpeer", "--data-dir", self.folder / "superpeer",
+                                      "--failure-ns", "1s", "--listen", address).wait_ready()
+        harness.eventually(self, "the peer can't store that it has joined", harness.READY_MAX,
+                           lambda: "the identity can't be stored" in peer.log())
+        self.assertFalse(peer.is_ready())
+        self.assertFalse(any(path.read_bytes()[8:18]))
+        peer.kill()
+        shutil.rmtree(data / "identity.part")
+        peer = self.start_on("data")
+        self.assertEqual(int.from_bytes(path.read_bytes()[16:18], "little"), peer.nid)
+
     # --- What is refused -------------------------------------------------------------------------
 
     def test_a_device_is_one_nodes(self):
@@ -178,7 +218,7 @@ class LogAccess(logs.LogCase):
                      says="a node, or another command, uses")
         peer.kill()
         self.untouched(path, self.refused_on, "other",
-                       rf"log_device {path} is the log of another node than node \d+ of this cluster: "
+                       f"log_device {path} is the log of another node, and this peer has been none yet: "
                        "give this peer a device of its own", *self.raw(path))
         self.assertFalse((self.folder / "other" / "replicas.device").exists())
         self.start_on("data", *self.raw(path))

@@ -32,11 +32,11 @@ class Lost(superpeers_test.Registry):
         self.holds_all(self.superpeers[0], [1, 2, 3])
         self.named(self.superpeers[0], 1)
         self.refused("shoal", "node", "lost", 2, "--connect", self.addresses[0],
-                     says="superpeer is up.*stop its process first")
+                     says="node is up.*stop its process first")
         self.refused("shoal", "node", "lost", 9, "--connect", self.addresses[0],
                      says="no superpeer with that ID")
         self.refused("shoal", "node", "lost", 64, "--connect", self.addresses[0],
-                     says="does not have the role")
+                     says="no such peer")
         self.superpeers[1].kill()
         self.seen(self.superpeers[0], self.addresses[1], "failed")
         kept = self.folder / "kept"

@@ -18,6 +18,9 @@ PORT = 4100
 UNCLEAR = re.compile("SHOAL_(ETIMEOUT|ECONNLOST)")  # whether it was done, nobody knows
 # What a client says of names that it can't ask about, with a sentence.
 CLEAR = re.compile("SHOAL_(EBUSY|EUNREACHABLE|ETIMEOUT) .{10,}")
+# A peer that was cut off for too long begins its next life, with what its log has.
+LOGGED = ("--replicas", "1", "--replicas-at", "self", "--durability", "replicated",
+          "--store-bytes-max", "64MiB")
 HEALED_MAX = 120  # seconds until all is well again; reached only when something is wrong
 
 
@@ -38,7 +41,8 @@ class Partition(harness.Case):
             self.nodes[machine] = self.start(machine, "superpeer", "--data-dir",
                                              self.folder / f"data{machine}")
         for machine in PEERS:
-            self.nodes[machine] = self.start(machine, "peer")
+            self.nodes[machine] = self.start(machine, "peer", "--data-dir",
+                                             self.folder / f"data{machine}", *LOGGED)
         for node in self.nodes.values():
             node.wait_ready()
         # What a superpeer that is cut off has alone waits for it.
@@ -141,7 +145,7 @@ class Partition(harness.Case):
         self.readable(client, cid, "stays")
 
     def cut_peer(self, cut):
-        """A peer is cut from the superpeers by cut(), declared failed, and back when it heals."""
+        """A peer is cut from the superpeers by cut(), declared failed, and its next life begins when it heals."""
         client = self.client()
         peer = self.nodes[4]
         cid = self.chunk(client, peer, "keep it")

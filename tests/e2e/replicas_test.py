@@ -336,14 +336,14 @@ class AtPeers(logs.LogCase):
         for peer in peers:
             peer.kill()
 
-    def copies(self, owner, held, peers, wanted=WANTED):
+    def copies(self, owner, held, peers, wanted=WANTED, is_exact=True):
         """Checks what the logs of peers that don't run have of an owner's chunks: each chunk in so many of them, and nothing that is not there.
         Returns by folder how many chunks it has."""
         logs = {peer.folder.name: self.in_log(peer.folder, owner) for peer in peers}
         for cid, content in held.items():
             found = [name for name, chunks in logs.items()
                      if cid in chunks and self.is_content(content, chunks[cid])]
-            self.assertEqual(len(found), wanted,
+            self.assertTrue(len(found) == wanted or (len(found) > wanted and not is_exact),
                              f"{cid} of {len(content)} bytes, as it is, only in {found} of {list(logs)}")
         for name, chunks in logs.items():
             self.assertEqual(set(chunks) - set(held), set(), f"{name} has more of {owner}")
@@ -356,9 +356,11 @@ class AtPeers(logs.LogCase):
         held = {peer.nid: self.fill(client, peer.nid, luck) for peer in peers[:2]}
         self.complete(5)
         self.stop_all(client, peers)
+        # On a slow machine a backup that lagged was replaced, and its replica may still be there.
+        is_exact = not any("another one is needed" in peer.log() for peer in peers)
         for nid, chunks in held.items():
-            found = self.copies(nid, chunks, peers)
-            self.assertEqual(sum(found.values()), WANTED * len(chunks))
+            found = self.copies(nid, chunks, peers, is_exact=is_exact)
+            self.assertGreaterEqual(sum(found.values()), WANTED * len(chunks))
 
     def test_a_backup_is_killed(self):
         """While a client writes; then a new one takes its place."""

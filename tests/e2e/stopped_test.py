@@ -2,7 +2,8 @@
 
 The client is stopped as well, so that it does not give its connection up: whatever the node sends
 when it goes on is there when the client goes on. By then the value is another one, so an answer
-that was made after the lease shows the old one.
+that was made after the lease shows the old one. A peer that was declared failed meanwhile goes on as
+its next life, in the same process, by itself.
 """
 import os
 import pathlib
@@ -10,6 +11,7 @@ import re
 import select
 import signal
 import subprocess
+import time
 import unittest
 
 import harness
@@ -17,6 +19,8 @@ from superpeers_test import free_addresses
 
 FAILURE = ("--failure-ns", "1s")
 WAIT_MAX = 60  # seconds; reached only when something is wrong
+LOGGED = ("--replicas", "1", "--replicas-at", "self", "--durability", "replicated",
+          "--store-bytes-max", "64MiB")
 CLIENTS, NAMES = 4, 6
 HEADER_BYTES = 10  # of a message (docs/wire-format.md)
 
@@ -66,8 +70,17 @@ class Stopped(harness.Case):
         harness.eventually(self, f"{node.name} is {state}", WAIT_MAX,
                            lambda: client.states().get(node.nid) == state)
 
+    def next_life(self, peer):
+        """Waits until the peer has published its next life; the ready file of the one before goes."""
+        harness.eventually(self, "its life is over", WAIT_MAX,
+                           lambda: "the next one begins in this process" in peer.log())
+        peer.wait_ready()
+
     def test_a_peer(self):
-        superpeer, (peer,) = self.cluster(1, *FAILURE)
+        """A peer with a log of its own has its chunks again, under its ID."""
+        superpeer = self.superpeer("superpeer", *FAILURE, "--data-dir", self.folder / "superpeer.data")
+        peer = self.peer("peer", superpeer, *FAILURE, *LOGGED, "--data-dir", self.folder / "data")
+        nid, pid = peer.nid, peer.process.pid
         other = harness.Client(self, [superpeer.address], 120_000_000_000)
         self.seen(other, peer, "up")
         cid = other.do("create", 3, peer.nid)
@@ -82,12 +95,98 @@ class Stopped(harness.Case):
         self.stop(client.process)
         self.seen(other, peer, "failed")
         peer.process.send_signal(signal.SIGCONT)
+        self.next_life(peer)
+        self.assertEqual((peer.nid, peer.process.pid), (nid, pid))
+        self.assertRegex(peer.ready_file.read_text(), f"pid={pid}\\b")
         self.seen(other, peer, "up")
         harness.eventually(self, "it is written", WAIT_MAX,
                            lambda: other.ask("put", cid, "new") == "ok")
         client.process.send_signal(signal.SIGCONT)
         self.assertEqual(client.answer(), "ok new")
         self.assertIn("fenced: the lease has run out", peer.log())
+        peer.stop()
+        harness.eventually(self, "it has left", WAIT_MAX, lambda: other.states()[nid] == "left")
+
+    def test_a_peer_without_a_disk(self):
+        """It is another node, and an empty one, at its address; what it had is lost, for every client."""
+        superpeer = self.superpeer("superpeer", *FAILURE)
+        (address,) = free_addresses(1)
+        peer = self.peer("peer", superpeer, *FAILURE, "--listen", address)
+        nid = peer.nid
+        client = harness.Client(self, [superpeer.address], 5_000_000_000)
+        self.seen(client, peer, "up")
+        cid = client.do("create", 3, nid)
+        client.do("put", cid, "old")
+        for _ in range(2):
+            nid = peer.nid
+            self.stop(peer.process)
+            self.seen(client, peer, "failed")
+            peer.process.send_signal(signal.SIGCONT)
+            harness.eventually(self, "it is another node", WAIT_MAX,
+                               lambda: peer.is_ready() and peer.nid != nid)
+            self.assertEqual(peer.address, address)
+            self.seen(client, peer, "up")
+            self.assertEqual(client.states()[nid], "failed")
+            self.assertRegex(client.ask("get", cid), "^SHOAL_(EFAILED|ENOCHUNK)")
+            self.assertRegex(client.ask("put", cid, "new"), "^SHOAL_(EFAILED|ENOCHUNK)")
+            client.do("get", client.do("create", 3, peer.nid))
+        peer.stop()
+
+    def test_a_stop_is_not_lost(self):
+        """SIGTERM that comes while a life ends, or before the next one serves, stops the process in order."""
+        superpeer = self.superpeer("superpeer", *FAILURE)
+        client = harness.Client(self, [superpeer.address], 5_000_000_000)
+        for delay_ms in (0, 1, 3, 10, 30, 100):
+            peer = self.peer(f"peer{delay_ms}", superpeer, *FAILURE)
+            self.seen(client, peer, "up")
+            self.stop(peer.process)
+            self.seen(client, peer, "failed")
+            peer.process.send_signal(signal.SIGCONT)
+            time.sleep(delay_ms / 1000)
+            peer.stop()
+
+    def test_a_promoted_peer(self):
+        """The superpeer in the peer's process takes part again as it is, while the peer's next life begins."""
+        addresses = free_addresses(2)
+        superpeers = [harness.Node(self, f"superpeer{number}", "--roles", "superpeer", "--listen",
+                                   address, "--superpeers", ",".join(addresses), "--data-dir",
+                                   self.folder / f"data{number}", *FAILURE)
+                      for number, address in enumerate(addresses, start=1)]
+        for node in superpeers:
+            node.wait_ready()
+        peer = self.peer("peer", superpeers[0], *FAILURE, *LOGGED, "--data-dir", self.folder / "data")
+        nid = peer.nid
+        client = harness.Client(self, addresses, 120_000_000_000)
+        self.seen(client, peer, "up")
+        cid = client.do("create", 3, nid)
+        client.do("put", cid, "old")
+        self.shoal(superpeers[0], "node", "promote", nid)
+        self.superpeer_is(superpeers[0], 3, "up")
+        for _ in range(2):
+            self.stop(peer.process)
+            self.seen(client, peer, "failed")
+            self.superpeer_is(superpeers[0], 3, "failed")
+            peer.ready_file.unlink()
+            peer.process.send_signal(signal.SIGCONT)
+            peer.wait_ready()
+            self.assertEqual(peer.nid, nid)
+            self.superpeer_is(superpeers[0], 3, "up")
+            self.seen(client, peer, "up")
+            self.assertEqual(client.do("get", cid), "old")
+        self.assertEqual(peer.log().count("the next one begins in this process"), 2)
+        self.assertEqual(peer.log().count("superpeer serves"), 1)
+        self.refused("shoal", "node", "promote", nid, "--connect", superpeers[0].address,
+                     says="has a superpeer already")
+        # Nobody else can take the folder, neither now nor in between.
+        other = harness.Node(self, "other", "--superpeers", addresses[0], *FAILURE, "--data-dir",
+                             self.folder / "data")
+        self.assertEqual(other.wait_end(), harness.FAILED)
+        peer.stop()
+
+    def superpeer_is(self, node, nid, state):
+        harness.eventually(self, f"superpeer {nid} is {state}", WAIT_MAX, lambda: any(
+            (row["nid"], row["state"]) == (nid, state)
+            for row in self.shoal_json(node, "node", "list")["nodes"]))
 
     def test_a_superpeer(self):
         addresses = free_addresses(3)

@@ -1,0 +1,19 @@
+/* The messages that a superpeer is asked, by the numbers that inputs of superpeer_fuzz.c give them; sim/record.c makes such inputs of what it records. */
+#ifndef SH_SUPERPEER_SUPERPEER_FUZZ_H
+#define SH_SUPERPEER_SUPERPEER_FUZZ_H
+
+#include "cluster/proto.h"
+
+static const sh_msg_type superpeer_fuzz_types[] = {
+    SH_CLUSTER_JOIN,        SH_CLUSTER_HEARTBEAT, SH_CLUSTER_LEAVE,    SH_CLUSTER_LOOKUP,
+    SH_CLUSTER_TREE,        SH_CLUSTER_VIEW_GET,  SH_CLUSTER_SUSPECT,  SH_CLUSTER_PING,
+    SH_CLUSTER_REFUSED,     SH_CLUSTER_EVENTS,    SH_CLUSTER_METADATA, SH_CLUSTER_COMMIT,
+    SH_CLUSTER_RESOLVE,     SH_CLUSTER_REPORT,    SH_CLUSTER_ASK,      SH_CLUSTER_HEARD,
+    SH_CLUSTER_DISMISS,     SH_CLUSTER_LOST,      SH_CLUSTER_RAFT,     SH_CLUSTER_PROPOSE,
+    SH_CLUSTER_HERE,        SH_CLUSTER_DISMISSED, SH_CLUSTER_RECRUIT,  SH_CLUSTER_RING,
+    SH_CLUSTER_FORGET,      SH_CLUSTER_REFERS,    SH_CLUSTER_ZONE,     SH_CLUSTER_ZONE_GET,
+    SH_CLUSTER_ZONES,       SH_CLUSTER_TAKE,      SH_CLUSTER_ORDER,    SH_CLUSTER_FORMER,
+    SH_CLUSTER_ACCEPT_LOSS,
+};
+
+#endif
