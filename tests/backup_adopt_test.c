@@ -4,13 +4,9 @@
 #include "backup/completion.h"
 #include "log/replog.h"
 #include "recover/tail.h"
-#include "tests/backup_cases_int.h"
+#include "tests/backup_adopt_int.h"
 
-#define FORMER UINT64_C(90)
-#define ZONE (FORMER << 48 | 5)
 #define OTHER_ZONE (FORMER << 48 | 4)
-#define OWN_DISK 7
-#define END 10
 #define PIECE (32u << 10)
 #define ENTRIES 64u
 
@@ -31,11 +27,6 @@ static struct {
 
 static uint8_t bytes[3 * PIECE];
 
-static uint64_t chunk_of(uint64_t local)
-{
-    return FORMER << 48 | local;
-}
-
 static void on_entry(const struct fake_backup *backup, const struct fake_zone *zone,
                      const struct sh_replication_entry *entry)
 {
@@ -55,60 +46,6 @@ static void on_entry(const struct fake_backup *backup, const struct fake_zone *z
         noted->first = entry->bytes.at[0];
     if (entry->completion.size)
         assert_true(sh_completion_get(entry->completion, &noted->completion));
-}
-
-/* --- The record, and replicas of before ----------------------------------------------------------- */
-
-static void record_apply(uint8_t kind, const struct sh_zone *record, shoal_nid from, uint64_t life)
-{
-    struct sh_metadata *metadata = owner.superpeer.metadata;
-    const struct sh_metadata_update update = {.kind = kind,
-                                              .condition = SH_ZONE_BY_OTHER,
-                                              .from = from,
-                                              .sequence = life,
-                                              .zone = *record};
-    unsigned shard = sh_zone_shard(record->id);
-    if (!sh_metadata_incarnation(metadata, shard))
-        sh_metadata_begin(metadata, shard, 1, true);
-    assert_int_equal(sh_metadata_apply(metadata, shard, &update).err, SHOAL_OK);
-}
-
-static struct sh_zone record_of(uint64_t id)
-{
-    struct sh_zone record;
-    assert_true(sh_metadata_zone(owner.superpeer.metadata, id, &record));
-    return record;
-}
-
-/* The record of a zone of the former owner, which has this node for its next one. Backups: this node, and so many others, from the first on. */
-static struct sh_zone record_make(uint64_t id, unsigned others)
-{
-    struct sh_zone record = {.id = id,
-                             .owner = {FORMER},
-                             .life = 99,
-                             .incarnation = 1,
-                             .version = 1,
-                             .wanted = 2,
-                             .count = (uint8_t)(1 + others),
-                             .backups = {{{FAKE_OWNER}, OWN_DISK}}};
-    for (unsigned i = 0; i < others; i++)
-        record.backups[1 + i] =
-            (struct sh_zone_backup){owner.backups[i].nid, owner.backups[i].disk};
-    record_apply(SH_METADATA_ZONE_NEW, &record, (shoal_nid){FORMER}, 99);
-    sh_zone_former_set(&record, (shoal_nid){FORMER}, 99);
-    record.owner = (shoal_nid){FAKE_OWNER};
-    record.life = FAKE_LIFE;
-    record_apply(SH_METADATA_ZONE_CHANGE, &record, (shoal_nid){FAKE_SUPERPEER}, 1);
-    return record_of(id);
-}
-
-/* The backup has all before that number of it. */
-static struct fake_zone *replica_make(unsigned i, uint64_t id, uint64_t next)
-{
-    const struct sh_replication_open open = {.zone = id, .first = next};
-    struct fake_zone *zone = fake_begin(&owner.backups[i], &open);
-    zone->incarnation = 1;
-    return zone;
 }
 
 /* --- Rig ----------------------------------------------------------------------------------------- */
@@ -526,6 +463,39 @@ static void without_others_the_own_replica_stays(void **state)
     owner_close(&owner);
 }
 
+/* Another restorer was at the zone before. Replicas end where this node's does, by what that one sent: none goes on, nor stays in the record. They are made anew. */
+static void a_zone_that_comes_back_again(void **state)
+{
+    (void)state;
+    const unsigned both[] = {0, 1};
+    open_with(2, 2, 2);
+    record = record_make(ZONE, 2);
+    record.flags |= SH_ZONE_AGAIN;
+    record_apply(SH_METADATA_ZONE_CHANGE, &record, (shoal_nid){FAKE_SUPERPEER}, 1);
+    record = record_of(ZONE);
+    for (unsigned i = 0; i < 2; i++)
+        (void)replica_make(i, ZONE, END);
+    number = adopt(END);
+    assert_int_equal(claim(100), SHOAL_OK);
+    chunk_put(1, 64);
+    owner_pass(&owner, 100 * FAKE_MS);
+    assert_true(!got[0].count && !got[1].count);
+    sh_backup_adopt_open(owner.backup, number);
+    owner_until(&owner, is_open, NULL);
+    struct sh_zone now = record_of(ZONE);
+    assert_true(!now.former.v && now.count == 1 &&
+                sh_zone_has_backup(&now, (shoal_nid){FAKE_OWNER}, OWN_DISK));
+    owner_pass(&owner, 3000 * FAKE_MS);
+    assert_opened(2, both);
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned images = 0;
+        for (unsigned k = 0; k < got[i].count; k++)
+            images += got[i].entries[k].chunk == chunk_of(1);
+        assert_int_equal(images, 1);
+    }
+    owner_close(&owner);
+}
+
 /* A recorded backup that is down has less than was brought back: this node's own replica stays in the record beside it, until that one is back and has all. */
 static void while_others_are_down_the_own_replica_stays(void **state)
 {
@@ -788,6 +758,7 @@ int main(void)
         cmocka_unit_test(backups_that_do_not_fit_are_replaced),
         cmocka_unit_test(a_slow_backup_is_waited_for),
         cmocka_unit_test(without_others_the_own_replica_stays),
+        cmocka_unit_test(a_zone_that_comes_back_again),
         cmocka_unit_test(while_others_are_down_the_own_replica_stays),
         cmocka_unit_test(leftovers_go_before_it_opens),
         cmocka_unit_test(a_zone_that_is_given_up),

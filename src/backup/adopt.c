@@ -7,7 +7,7 @@
  * The zone has a number of this node's, which finds it here, and the ID that its creator gave it, which names it in records and logs.
  *
  * Its backups go on with what they have: OPEN tells them what the owner can still send, and up to where a replica may reach. One that lacks more is lost as any
- * other, and replaced. This node's own replica is not written to any more: it counts as that of a backup that has failed. So it stays in the record as long as that
+ * other, and replaced. So are all of them if the zone was to be brought back before: some may have what that restorer sent, which this one does not. This node's own replica is not written to any more: it counts as that of a backup that has failed. So it stays in the record as long as that
  * names nobody else, and nothing is acknowledged until then. */
 #include <stdlib.h>
 
@@ -53,14 +53,15 @@ static struct sh_own_zone *adopted_get(struct sh_backup *backup, uint64_t number
 
 /* --- Making it --------------------------------------------------------------------------------- */
 
-/* Attaches the recorded backups; this node's own replica is that of one that is lost. */
+/* Attaches the recorded backups that may go on; this node's own replica is that of one that is lost. */
 static void backups_attach(struct sh_own_zone *zone)
 {
     const struct sh_zone *record = &zone->record;
     for (unsigned i = 0; i < record->count; i++) {
         const struct sh_zone_backup *recorded = &record->backups[i];
-        bool is_own = recorded->nid.v == zone->backup->config.nid.v;
-        struct sh_sink *sink = is_own ? NULL : sh_sink_add(zone, recorded->nid, recorded->disk);
+        bool goes_on =
+            !(record->flags & SH_ZONE_AGAIN) && recorded->nid.v != zone->backup->config.nid.v;
+        struct sh_sink *sink = goes_on ? sh_sink_add(zone, recorded->nid, recorded->disk) : NULL;
         if (!sink) {
             bool is_added = sh_sink_stranger_add(zone, recorded);
             SH_ASSERT(is_added);
@@ -242,7 +243,7 @@ static enum shoal_err range_narrow(struct sh_ranges *map, const struct sh_range 
 }
 
 /* Takes all of the zone's out of the map that is not kept. ELIMIT: only some of it. */
-static enum shoal_err map_narrow(struct sh_own_zone *zone, const struct sh_metadata_run *kept,
+static enum shoal_err map_narrow(const struct sh_own_zone *zone, const struct sh_metadata_run *kept,
                                  size_t count)
 {
     struct sh_ranges *map = zone->backup->zones.map;
@@ -261,73 +262,65 @@ static enum shoal_err map_narrow(struct sh_own_zone *zone, const struct sh_metad
     return err;
 }
 
-/* The claims are those ranges of the map that are the zone's, which lie within the kept ones, and empty places up to as many as there were. */
-static enum shoal_err claims_set(struct sh_own_zone *zone, const struct sh_metadata_run *kept,
-                                 size_t count)
+/* The next part of a claim, from that ID on, that is kept and the zone's by the map. */
+static bool part_find(const struct sh_own_zone *zone, const struct sh_metadata_run *kept,
+                      size_t count, uint64_t from, uint64_t last, struct sh_zone_claim *part_out)
 {
-    struct sh_zone_claim *claims = NULL;
-    size_t room = 0, made = 0;
     struct sh_range range;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t at = kept[i].first.v;
-        while (at <= kept[i].last.v &&
-               sh_ranges_next(zone->backup->zones.map, (shoal_cid){at}, &range) &&
-               range.first.v <= kept[i].last.v) {
-            at = range.last.v + 1;
-            if (range.value != zone->number)
-                continue;
-            if (made == room) {
-                room = 2 * room + 8;
-                struct sh_zone_claim *grown = realloc(claims, room * sizeof *claims);
-                if (!grown) {
-                    free(claims);
-                    return SHOAL_ENOMEM;
-                }
-                claims = grown;
+    for (size_t i = sh_metadata_runs_find(kept, count, from); i < count && kept[i].first.v <= last;
+         i++) {
+        uint64_t to = kept[i].last.v < last ? kept[i].last.v : last;
+        from = kept[i].first.v > from ? kept[i].first.v : from;
+        while (from <= to && sh_ranges_next(zone->backup->zones.map, (shoal_cid){from}, &range) &&
+               range.first.v <= to) {
+            if (range.value == zone->number) {
+                *part_out = (struct sh_zone_claim){range.first.v > from ? range.first.v : from,
+                                                   range.last.v < to ? range.last.v : to};
+                return true;
             }
-            claims[made++] = (struct sh_zone_claim){
-                range.first.v > kept[i].first.v ? range.first.v : kept[i].first.v,
-                range.last.v < kept[i].last.v ? range.last.v : kept[i].last.v};
+            from = range.last.v + 1;
         }
     }
-    if (made < zone->claims_count) {
-        struct sh_zone_claim *grown = realloc(claims, zone->claims_count * sizeof *claims);
-        if (!grown) {
-            free(claims);
-            return SHOAL_ENOMEM;
+    return false;
+}
+
+/* Of each claim the first part that is left stays in its place, which is empty if there is none; the others go behind all. */
+static enum shoal_err claims_narrow(struct sh_own_zone *zone, const struct sh_metadata_run *kept,
+                                    size_t count)
+{
+    zone->claims_found = zone->claims_count;
+    for (size_t i = 0; i < zone->claims_found; i++) {
+        const struct sh_zone_claim claim = zone->claims[i];
+        struct sh_zone_claim first = {.first = 1}, part;
+        for (uint64_t at = claim.first;
+             at <= claim.last && part_find(zone, kept, count, at, claim.last, &part);
+             at = part.last + 1) {
+            enum shoal_err err = SHOAL_OK;
+            if (first.first > first.last)
+                first = part;
+            else
+                err = sh_zone_claim_enter(zone, &part);
+            if (err)
+                return err;
         }
-        claims = grown;
-        room = zone->claims_count;
-        while (made < zone->claims_count)
-            claims[made++] = (struct sh_zone_claim){.first = 1};
+        bool was_empty = claim.first > claim.last;
+        zone->is_narrowed |= !was_empty && (first.first != claim.first || first.last != claim.last);
+        zone->claims[i] = first;
     }
-    free(zone->claims);
-    zone->claims = claims;
-    zone->claims_count = made;
-    zone->claims_room = room;
     return SHOAL_OK;
 }
 
-/* Whether all that the zone claims is kept, and is its own. */
-static bool are_all_kept(const struct sh_own_zone *zone, const struct sh_metadata_run *kept,
-                         size_t count)
+/* Records claims of which some parts are gone: those behind all that the log has first, then the others in their places. A replica that ends between two of these claims too
+ * much rather than too little. */
+static enum shoal_err claims_retell(struct sh_own_zone *zone)
 {
-    struct sh_range range;
-    for (size_t i = 0; i < zone->claims_count; i++) {
-        const struct sh_zone_claim *claim = &zone->claims[i];
-        size_t found = sh_metadata_runs_find(kept, count, claim->first);
-        if (claim->first > claim->last)
-            continue;
-        if (found == count || kept[found].first.v > claim->first ||
-            kept[found].last.v < claim->last)
-            return false;
-        for (uint64_t at = claim->first; at <= claim->last; at = range.last.v + 1) {
-            if (!sh_ranges_find(zone->backup->zones.map, (shoal_cid){at}, &range) ||
-                range.value != zone->number)
-                return false;
-        }
+    enum shoal_err err = SHOAL_OK;
+    while (!err && zone->claims_retold < zone->claims_count) {
+        size_t slot = (zone->claims_found + zone->claims_retold) % zone->claims_count;
+        err = sh_zone_claim_record(zone, slot);
+        zone->claims_retold += !err;
     }
-    return true;
+    return err;
 }
 
 enum shoal_err sh_backup_adopt_chunk(struct sh_backup *backup, uint64_t number, uint64_t chunk)
@@ -363,19 +356,6 @@ bool sh_backup_is_opening(const struct sh_backup *backup, uint64_t first, uint64
     return false;
 }
 
-static enum shoal_err narrow(struct sh_own_zone *zone, const struct sh_metadata_run *kept,
-                             size_t count)
-{
-    SH_ASSERT(!zone->opens_at && zone->adopted_ns && !zone->is_kept);
-    if (are_all_kept(zone, kept, count))
-        return SHOAL_OK;
-    enum shoal_err err = map_narrow(zone, kept, count);
-    if (!err)
-        err = claims_set(zone, kept, count);
-    zone->is_narrowed |= !err;
-    return err;
-}
-
 /* The adopted zone takes the claims that other zones of this node have on the kept ranges, also on IDs without a chunk: this zone's replicas have the completion records of requests
  * on these IDs. Zones that this node is bringing back, and has adopted before, keep their claims. ELIMIT, ENOMEM: the zone has taken only some of the claims. */
 static enum shoal_err kept_take(struct sh_own_zone *zone, const struct sh_metadata_run *kept,
@@ -405,7 +385,9 @@ enum shoal_err sh_backup_adopt_narrow(struct sh_backup *backup, uint64_t number,
                                       const struct sh_metadata_run *kept, size_t count)
 {
     sh_lock_take(&backup->zones.lock);
-    enum shoal_err err = narrow(adopted_get(backup, number), kept, count);
+    const struct sh_own_zone *zone = adopted_get(backup, number);
+    SH_ASSERT(!zone->opens_at && zone->adopted_ns && !zone->is_kept);
+    enum shoal_err err = map_narrow(zone, kept, count);
     sh_lock_release(&backup->zones.lock);
     return err;
 }
@@ -420,12 +402,12 @@ enum shoal_err sh_backup_adopt_keep(struct sh_backup *backup, uint64_t number,
     if (!zone->is_kept)
         err = kept_take(zone, kept, count);
     if (!err && !zone->is_kept)
-        err = narrow(zone, kept, count);
-    if (!err && !zone->is_kept && !zone->is_narrowed)
-        zone->claims_retold = zone->claims_count; /* as they are in the log */
+        err = map_narrow(zone, kept, count);
+    if (!err && !zone->is_kept)
+        err = claims_narrow(zone, kept, count);
     zone->is_kept |= !err;
-    for (; !err && zone->claims_retold < zone->claims_count; zone->claims_retold += !err)
-        err = sh_zone_claim_record(zone, zone->claims_retold);
+    if (!err && zone->is_narrowed)
+        err = claims_retell(zone);
     if (!err)
         err = sh_zones_disclaim(zone);
     sh_lock_release(&backup->zones.lock);
@@ -468,6 +450,17 @@ bool sh_zone_adopted_is_at(const struct sh_own_zone *zone, const struct sh_sink 
            sink->acked[SH_LEVEL_DURABLE] >= zone->opens_at;
 }
 
+/* Nobody else has it all: this node's replica is the one that a recovery finds, or one that could have gone on and is away. */
+static void replicas_keep(const struct sh_own_zone *zone, struct sh_zone *wish)
+{
+    const struct sh_zone *record = &zone->record;
+    for (unsigned i = 0; i < record->count; i++) {
+        if (!(record->flags & SH_ZONE_AGAIN) ||
+            record->backups[i].nid.v == zone->backup->config.nid.v)
+            wish->backups[wish->count++] = record->backups[i];
+    }
+}
+
 bool sh_zone_opens(struct sh_own_zone *zone, uint64_t now_ns, struct sh_zone *wish_out,
                    uint64_t *due_ns)
 {
@@ -490,11 +483,8 @@ bool sh_zone_opens(struct sh_own_zone *zone, uint64_t now_ns, struct sh_zone *wi
             sh_sink_lose(sink, SHOAL_ETIMEOUT);
         }
     }
-    /* Nobody else has it all: this node's replica is the one that a recovery finds. */
-    if (!wish.count) {
-        wish.count = zone->record.count;
-        memcpy(wish.backups, zone->record.backups, sizeof wish.backups);
-    }
+    if (!wish.count)
+        replicas_keep(zone, &wish);
     sh_zone_former_set(&wish, SHOAL_NID_NONE, 0);
     *wish_out = wish;
     return true;
@@ -540,9 +530,10 @@ static void claims_drop(struct sh_own_zone *zone)
     sh_lock_release(&zones->lock);
 }
 
-void sh_backup_adopt_cancel(struct sh_backup *backup, uint64_t number)
+bool sh_backup_adopt_cancel(struct sh_backup *backup, uint64_t number)
 {
     struct sh_own_zone *zone = adopted_get(backup, number);
+    bool has_more = sh_backlog_next(&zone->backlog) > zone->end;
     SH_ASSERT(!zone->opens_at && !zone->op && !zone->copy);
     claims_drop(zone);
     sh_zone_left_forget(zone);
@@ -557,4 +548,5 @@ void sh_backup_adopt_cancel(struct sh_backup *backup, uint64_t number)
     atomic_store(&zone->live, 0);
     zone->adopted = 0;
     sh_zone_free(zone);
+    return has_more;
 }

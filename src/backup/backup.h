@@ -141,7 +141,7 @@ void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t ch
 
 /* Adopts a zone whose record names this life as the owner, and a former one: makes it, under a number of this node's that names it here, with its
  * recorded backups, from which acknowledgements are waited for. begin: the number of the first write that any of these may lack; end: before which this node
- * has all. What is between comes next, by sh_backup_adopt_write. ENOMEM, ELIMIT. */
+ * has all. What is between comes next, by sh_backup_adopt_write. Where the record says that another node has tried before, only this node's replica counts: other backups begin anew. ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_backup_zone_adopt(struct sh_backup *backup,
                                                     const struct sh_zone *record, uint64_t begin,
                                                     uint64_t end, uint64_t *number_out);
@@ -158,12 +158,12 @@ SHOAL_NODISCARD enum shoal_err sh_backup_adopt_claims(struct sh_backup *backup, 
 /* The zone has a chunk that another one claims, from which it has moved away before. ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_backup_adopt_chunk(struct sh_backup *backup, uint64_t number,
                                                      uint64_t chunk);
-/* Of its claims it has those only, as of adopt_keep, which records that: the others can't be its own any more. Any number of times before that. ENOMEM, ELIMIT: the
+/* Of its claims nobody finds others here from now on than those, as of adopt_keep, which records that: the others can't be its own any more. Any number of times before that. ENOMEM, ELIMIT: the
  * zone is to be given up. */
 SHOAL_NODISCARD enum shoal_err sh_backup_adopt_narrow(struct sh_backup *backup, uint64_t number,
                                                       const struct sh_metadata_run *kept,
                                                       size_t count);
-/* Of its claims it has those only, in order and without overlaps, as far as no zone has them that was adopted before and is not open: the superpeers have the others as other
+/* Of its claims it has those only, in order and without overlaps, all of which it claims, as far as no zone has them that was adopted before and is not open: the superpeers have the others as other
  * nodes'. So nobody finds them here, and no restorer of the zone after this one takes them. No other zone here claims what this one has, from then on.
  * EAGAIN: there is no room now, or that is not durable yet: the same again. ENOMEM, ELIMIT. Before it may open. */
 SHOAL_NODISCARD enum shoal_err sh_backup_adopt_keep(struct sh_backup *backup, uint64_t number,
@@ -181,8 +181,8 @@ void sh_backup_adopt_open(struct sh_backup *backup, uint64_t number);
 SHOAL_NODISCARD enum shoal_err sh_backup_adopt_state(struct sh_backup *backup, uint64_t number);
 /* Whether the zone's record names this node as a backup, with the replica from which it was brought back. False also of a zone that is gone. */
 bool sh_backup_adopted_needs_own(struct sh_backup *backup, uint64_t id);
-/* The zone is not adopted after all; not once it may open. */
-void sh_backup_adopt_cancel(struct sh_backup *backup, uint64_t number);
+/* The zone is not adopted after all; not once it may open. Returns whether backups may have got more of it than what was before its end. */
+bool sh_backup_adopt_cancel(struct sh_backup *backup, uint64_t number);
 
 /* Whether anything is backed up. Where it is not, no write ever waits, and a NULL does for it. */
 bool sh_backup_is_on(const struct sh_backup *backup);

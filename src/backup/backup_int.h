@@ -140,10 +140,11 @@ struct sh_own_zone {
     size_t claims_count, claims_promised, claims_room;
     bool
         is_to_rise; /* the next change of the record raises the incarnation, so that a backup may begin anew */
-    bool is_narrowed;     /* ADOPTED: claims were taken out */
-    bool is_kept;         /* ADOPTED: it has the claims that it keeps, and no others */
-    size_t claims_retold; /* of these, how many have been recorded again */
-    uint64_t disclaimed;  /* number behind the last claim that was cut (disclaim.c); 0: none was */
+    bool is_narrowed; /* ADOPTED: claims were taken out */
+    bool is_kept;     /* ADOPTED: it has the claims that it keeps, and no others */
+    size_t claims_found,
+        claims_retold;   /* ADOPTED: how many its log had; how many were recorded again */
+    uint64_t disclaimed; /* number behind the last claim that was cut (disclaim.c); 0: none was */
     /* The same lock: chunks that move away, and are here until they have; leftovers in it; leftovers elsewhere of what it claims. */
     unsigned moves_away, left_here, left_behind;
     _Atomic bool is_dirty; /* in the list of zones that the step is to look at */
@@ -463,6 +464,9 @@ static inline uint64_t sh_zones_places(struct sh_own_zones *zones)
     end -= atomic_load_explicit(&zones->begin, memory_order_relaxed);
     return end < SH_ZONES_MAX ? end : SH_ZONES_MAX;
 }
+/* Adds a claim on what is the zone's by the map, and records nothing. ENOMEM. */
+SHOAL_NODISCARD enum shoal_err sh_zone_claim_enter(struct sh_own_zone *zone,
+                                                   const struct sh_zone_claim *claim);
 /* Enters a claim that the zone's log has. ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_zone_claimed(struct sh_own_zone *zone,
                                                const struct sh_zone_claim *claim);

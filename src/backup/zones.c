@@ -65,7 +65,7 @@ void sh_zones_end(struct sh_own_zones *zones)
 static void zone_again(struct sh_own_zone *zone, uint64_t number)
 {
     SH_ASSERT(!zone->log && !zone->left_here && !zone->left_behind && !zone->moves_away);
-    zone->claims_count = zone->claims_retold = 0;
+    zone->claims_count = zone->claims_found = zone->claims_retold = 0;
     zone->is_narrowed = zone->is_kept = false;
     zone->disclaims_ns = 0;
     zone->disclaimed = 0;
@@ -260,13 +260,20 @@ static enum shoal_err map_set(struct sh_own_zone *zone, const struct sh_zone_cla
                          (shoal_cid){claim->last}, zone->number);
 }
 
+enum shoal_err sh_zone_claim_enter(struct sh_own_zone *zone, const struct sh_zone_claim *claim)
+{
+    enum shoal_err err = claims_grow(zone);
+    if (!err)
+        zone->claims[zone->claims_count++] = *claim;
+    return err;
+}
+
 enum shoal_err sh_zone_claimed(struct sh_own_zone *zone, const struct sh_zone_claim *claim)
 {
     struct sh_own_zones *zones = &zone->backup->zones;
-    enum shoal_err err = claims_grow(zone);
+    enum shoal_err err = sh_zone_claim_enter(zone, claim);
     if (err)
         return err;
-    zone->claims[zone->claims_count++] = *claim;
     if (claim->first > claim->last)
         return SHOAL_OK; /* an empty place */
     /* Zones come from the highest number down: what is claimed already stays. */
@@ -393,10 +400,9 @@ bool sh_zone_is_final(struct sh_own_zone *zone)
 enum shoal_err sh_zone_claim_append(struct sh_own_zone *zone, const struct sh_zone_claim *claim)
 {
     sh_lock_assert_held(&zone->backup->zones.lock);
-    enum shoal_err err = claims_grow(zone);
+    enum shoal_err err = sh_zone_claim_enter(zone, claim);
     if (err)
         return err;
-    zone->claims[zone->claims_count++] = *claim;
     err = sh_zone_claim_record(zone, zone->claims_count - 1);
     zone->claims_count -= err != SHOAL_OK;
     return err;

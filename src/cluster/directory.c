@@ -66,7 +66,7 @@ enum shoal_err sh_directory_create(const struct sh_directory_config *config,
     }
     directory->msg = config->msg;
     directory->clock = config->clock;
-    directory->search.ops_end = &directory->search.ops;
+    directory->search.later_end = &directory->search.later;
     sh_lock_init(&directory->lock, SH_LOCK_CLUSTER);
     if (!config->is_client)
         sh_msg_handler_set(config->msg, SH_CLUSTER_VIEW_GET, SH_MSG_INLINE, on_view_get, directory);

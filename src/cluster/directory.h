@@ -54,8 +54,8 @@ void sh_directory_bootstrap(struct sh_directory *directory, const char *const *a
                             size_t count, struct sh_directory_op *op);
 
 /* Fetches the view from any node: superpeers first, then a few peers, then the bootstrap addresses.
- * Operations that come while one is under way share its result. Errors as above; ENONODE when
- * there is nobody to ask. */
+ * Each node says what it knows then, not earlier: operations that come while others are under way share the next
+ * search. Errors as above; ENONODE when there is nobody to ask. */
 void sh_directory_refresh(struct sh_directory *directory, struct sh_directory_op *op);
 
 /* Takes a view if it is newer than the one there; borrows it. ENOMEM changes nothing. Only from the

@@ -23,12 +23,14 @@ struct sh_candidate {
     char address[SH_MSG_ADDRESS_MAX];
 };
 
-/* The one search for a view that is under way; all who want one wait for it. While `is_running`,
+/* The one search for a view that is under way. Operations that come meanwhile wait for the next one: what candidates have said by then may be
+ * older than they are. While `is_running`,
  * what is below it belongs to whoever carries it on: the caller that began it, then the transport
  * step. */
 struct sh_search {
     bool is_running;
-    struct sh_directory_op *ops, **ops_end; /* under the lock */
+    struct sh_directory_op *ops;                /* that it is for; under the lock */
+    struct sh_directory_op *later, **later_end; /* that came meanwhile; under the lock */
     struct sh_candidate candidates[SH_CANDIDATES_MAX];
     size_t count, next;
     enum shoal_err err; /* the most telling so far */

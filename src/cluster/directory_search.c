@@ -44,7 +44,57 @@ static void note(struct sh_search *search, const struct sh_candidate *candidate,
     sh_call_detail_take(search->detail, &r);
 }
 
-static void finish(struct sh_directory *directory, enum shoal_err err)
+static void candidate_add(struct sh_search *search, shoal_nid nid, const char *address)
+{
+    SH_ASSERT(search->count < SH_CANDIDATES_MAX);
+    struct sh_candidate *candidate = &search->candidates[search->count++];
+    candidate->nid = nid;
+    memcpy(candidate->address, address, strlen(address) + 1);
+}
+
+/* Superpeers and a few peers of the view. Nodes that are not up are called by address, since msg
+ * has forgotten them. */
+static void candidates_of_view(struct sh_directory *directory)
+{
+    struct sh_search *search = &directory->search;
+    const struct sh_view *view = &directory->view;
+    shoal_nid self = sh_msg_nid(directory->msg);
+    size_t peers = 0;
+    for (unsigned round = 0; round < 3; round++) {
+        for (size_t i = 0; i < view->count; i++) {
+            const struct sh_node *node = &view->nodes[i];
+            bool is_up = node->state == SH_NODE_UP;
+            bool is_peer = node->role == SH_ROLE_PEER;
+            if (node->nid.v == self.v || is_peer != (round == 1) || is_up != (round < 2))
+                continue;
+            if (is_peer && peers == SH_SEARCH_PEERS_MAX)
+                break;
+            candidate_add(search, is_up ? node->nid : SHOAL_NID_NONE, node->address);
+            peers += is_peer;
+        }
+    }
+}
+
+/* Begins a search for all that have come. */
+static void search_begin(struct sh_directory *directory)
+{
+    struct sh_search *search = &directory->search;
+    sh_lock_assert_held(&directory->lock);
+    SH_ASSERT(search->later && !search->ops);
+    search->ops = search->later;
+    search->later = NULL;
+    search->later_end = &search->later;
+    search->is_running = true;
+    search->count = search->next = 0;
+    search->err = SHOAL_OK;
+    search->detail[0] = 0;
+    candidates_of_view(directory);
+    for (size_t i = 0; i < directory->address_count; i++)
+        candidate_add(search, SHOAL_NID_NONE, directory->addresses[i]);
+}
+
+/* Ends a search. True: the next one has begun, for operations that have come meanwhile. */
+static bool finish(struct sh_directory *directory, enum shoal_err err)
 {
     struct sh_search *search = &directory->search;
     char detail[SH_DETAIL_MAX];
@@ -53,14 +103,17 @@ static void finish(struct sh_directory *directory, enum shoal_err err)
     memcpy(detail, search->detail, sizeof detail);
     struct sh_directory_op *op = search->ops;
     search->ops = NULL;
-    search->ops_end = &search->ops;
     search->is_running = false;
+    if (search->later)
+        search_begin(directory);
+    bool goes_on = search->is_running;
     sh_lock_release(&directory->lock);
     while (op) {
         struct sh_directory_op *next = op->next;
         op->done(op, err, err ? detail : "");
         op = next;
     }
+    return goes_on;
 }
 
 static enum shoal_err answer_take(struct sh_directory *directory, struct sh_reader *payload)
@@ -89,7 +142,8 @@ static void on_answer(struct sh_request *request, enum shoal_err err, struct sh_
     if (!err)
         err = answer_take(directory, payload);
     if (!err) {
-        finish(directory, SHOAL_OK);
+        if (finish(directory, SHOAL_OK))
+            search_go_on(directory);
         return;
     }
     note(search, &search->candidates[search->next - 1], err, text);
@@ -129,62 +183,29 @@ static enum shoal_err ask(struct sh_directory *directory, const struct sh_candid
 static void search_go_on(struct sh_directory *directory)
 {
     struct sh_search *search = &directory->search;
-    while (search->next < search->count) {
-        const struct sh_candidate *candidate = &search->candidates[search->next++];
-        enum shoal_err err = ask(directory, candidate);
-        if (!err)
-            return;
-        note(search, candidate, err, (struct sh_bytes){NULL, 0});
-    }
-    finish(directory, search->err ? search->err : SHOAL_ENONODE);
-}
-
-static void candidate_add(struct sh_search *search, shoal_nid nid, const char *address)
-{
-    SH_ASSERT(search->count < SH_CANDIDATES_MAX);
-    struct sh_candidate *candidate = &search->candidates[search->count++];
-    candidate->nid = nid;
-    memcpy(candidate->address, address, strlen(address) + 1);
-}
-
-/* Superpeers and a few peers of the view. Nodes that are not up are called by address, since msg
- * has forgotten them. */
-static void candidates_of_view(struct sh_directory *directory)
-{
-    struct sh_search *search = &directory->search;
-    const struct sh_view *view = &directory->view;
-    shoal_nid self = sh_msg_nid(directory->msg);
-    size_t peers = 0;
-    for (unsigned round = 0; round < 3; round++) {
-        for (size_t i = 0; i < view->count; i++) {
-            const struct sh_node *node = &view->nodes[i];
-            bool is_up = node->state == SH_NODE_UP;
-            bool is_peer = node->role == SH_ROLE_PEER;
-            if (node->nid.v == self.v || is_peer != (round == 1) || is_up != (round < 2))
-                continue;
-            if (is_peer && peers == SH_SEARCH_PEERS_MAX)
-                break;
-            candidate_add(search, is_up ? node->nid : SHOAL_NID_NONE, node->address);
-            peers += is_peer;
+    do {
+        while (search->next < search->count) {
+            const struct sh_candidate *candidate = &search->candidates[search->next++];
+            enum shoal_err err = ask(directory, candidate);
+            if (!err)
+                return;
+            note(search, candidate, err, (struct sh_bytes){NULL, 0});
         }
-    }
+    } while (finish(directory, search->err ? search->err : SHOAL_ENONODE));
 }
 
-/* Queues op; true when the caller has to begin the search, for which it then owns it. */
-static bool search_begin(struct sh_directory *directory, struct sh_directory_op *op)
+/* Queues op; true when the caller has to carry the search on that is for it. */
+static bool op_add(struct sh_directory *directory, struct sh_directory_op *op)
 {
     struct sh_search *search = &directory->search;
     sh_lock_assert_held(&directory->lock);
     SH_ASSERT(op->done);
     op->next = NULL;
-    *search->ops_end = op;
-    search->ops_end = &op->next;
+    *search->later_end = op;
+    search->later_end = &op->next;
     if (search->is_running)
         return false;
-    search->is_running = true;
-    search->count = search->next = 0;
-    search->err = SHOAL_OK;
-    search->detail[0] = 0;
+    search_begin(directory);
     return true;
 }
 
@@ -213,9 +234,7 @@ void sh_directory_bootstrap(struct sh_directory *directory, const char *const *a
     for (size_t i = 0; i < count; i++)
         memcpy(directory->addresses[i], addresses[i], strlen(addresses[i]) + 1);
     directory->address_count = count;
-    bool begins = search_begin(directory, op);
-    for (size_t i = 0; begins && i < count; i++)
-        candidate_add(&directory->search, SHOAL_NID_NONE, directory->addresses[i]);
+    bool begins = op_add(directory, op);
     sh_lock_release(&directory->lock);
     if (begins)
         search_go_on(directory);
@@ -224,12 +243,7 @@ void sh_directory_bootstrap(struct sh_directory *directory, const char *const *a
 void sh_directory_refresh(struct sh_directory *directory, struct sh_directory_op *op)
 {
     sh_lock_take(&directory->lock);
-    bool begins = search_begin(directory, op);
-    if (begins) {
-        candidates_of_view(directory);
-        for (size_t i = 0; i < directory->address_count; i++)
-            candidate_add(&directory->search, SHOAL_NID_NONE, directory->addresses[i]);
-    }
+    bool begins = op_add(directory, op);
     sh_lock_release(&directory->lock);
     if (begins)
         search_go_on(directory);
@@ -240,7 +254,9 @@ void sh_directory_search_stop(struct sh_directory *directory)
     struct sh_search *search = &directory->search;
     if (!search->is_running)
         return;
-    if (search->is_asking)
-        (void)sh_msg_cancel(directory->msg, &search->request);
-    finish(directory, SHOAL_ESTOPPED);
+    do {
+        if (search->is_asking)
+            (void)sh_msg_cancel(directory->msg, &search->request);
+        search->is_asking = false;
+    } while (finish(directory, SHOAL_ESTOPPED));
 }

@@ -214,6 +214,32 @@ static void test_edges(void **state)
     assert_int_equal(outcome.err, SHOAL_ESTOPPED);
 }
 
+/* Who asks while a search is under way is not told what nodes have said to that one before: all are asked again. */
+static void test_later_ones_have_a_search_of_their_own(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct outcome first = {0}, later[2] = {{0}, {0}};
+    struct sh_directory_op op = {.done = on_view, .arg = &first};
+    struct sh_directory_op others[2] = {{.done = on_view, .arg = &later[0]},
+                                        {.done = on_view, .arg = &later[1]}};
+    const char *addresses[] = {"127.0.0.1:1"}; /* where nobody listens */
+    rig_open(&rig);
+    struct sh_step step = sh_msg_transport_step(rig.msg);
+    sh_directory_bootstrap(rig.directory, addresses, 1, &op);
+    for (unsigned i = 0; i < 2; i++)
+        sh_directory_refresh(rig.directory, &others[i]);
+    while (!first.times)
+        (void)step.run(step.arg);
+    assert_true(first.err == SHOAL_EUNREACHABLE && !later[0].times && !later[1].times);
+    while (!later[0].times)
+        (void)step.run(step.arg);
+    assert_true(first.times == 1 && later[0].times == 1 && later[1].times == 1);
+    assert_int_equal(later[0].err, SHOAL_EUNREACHABLE);
+    assert_int_equal(later[1].err, SHOAL_EUNREACHABLE);
+    rig_close(&rig);
+}
+
 /* The node that gets a forgotten one's ID is another one, also to who has seen the view without both. */
 static void test_lives(void **state)
 {
@@ -294,6 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_later_ones_have_a_search_of_their_own),
         cmocka_unit_test(test_lives),
         cmocka_unit_test(test_failed_may_return),
     };

@@ -14,7 +14,7 @@
  *
  *   owner A ----A failed: owner B, former A----> being recovered ----B, the owner: no former----> owner B
  *                                                 |         ^
- *                                                 '---------' B failed: owner C, former A still
+ *                                                 '---------' B failed: owner C, former A still, *again*
  *
  * A restorer that fails may have taken some chunks over by then (TAKE in metadata.h); their notes name the zone, so that the next one takes them as well.
  *
@@ -45,9 +45,13 @@
 #define SH_ZONE_LOST 2u      /* no replica is left that could be recovered */
 #define SH_ZONE_OLD 4u       /* in answers only: the record is old, see above */
 #define SH_ZONE_FORMER 8u    /* it is being recovered: if, and only if, `former` is a node */
-#define SH_ZONE_OLDER 32u    /* if, and only if, `older` is not 0 */
+/* FORMER, and another node was to bring it back before, and has failed. Some replicas may have what that one wrote, under numbers that the owner gives again: it goes on with
+ * its own replica only. */
+#define SH_ZONE_AGAIN 16u
+#define SH_ZONE_OLDER 32u /* if, and only if, `older` is not 0 */
 /* Those that a record may have. */
-#define SH_ZONE_RECORDED (SH_ZONE_CONCLUDED | SH_ZONE_LOST | SH_ZONE_FORMER | SH_ZONE_OLDER)
+#define SH_ZONE_RECORDED                                                                           \
+    (SH_ZONE_CONCLUDED | SH_ZONE_LOST | SH_ZONE_FORMER | SH_ZONE_AGAIN | SH_ZONE_OLDER)
 
 /* A replica belongs to a disk, which has an ID of its own, not 0. */
 struct sh_zone_backup {
@@ -113,7 +117,8 @@ static inline void sh_zone_former_set(struct sh_zone *zone, shoal_nid former, ui
 {
     zone->former = former;
     zone->former_life = life;
-    zone->flags = (uint8_t)((zone->flags & ~SH_ZONE_FORMER) | (former.v ? SH_ZONE_FORMER : 0));
+    zone->flags = (uint8_t)((zone->flags & ~(SH_ZONE_FORMER | SH_ZONE_AGAIN)) |
+                            (former.v ? SH_ZONE_FORMER : 0));
 }
 
 static inline void sh_zone_older_set(struct sh_zone *zone, uint32_t older)

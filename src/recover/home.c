@@ -61,22 +61,38 @@ static enum shoal_err await(struct recovering *recovering)
     return recovering->err;
 }
 
+/* reads_versions: before it takes any chunk, so that no outdated one takes room. */
+static enum shoal_err zone_read(struct recovering *recovering, struct sh_replog_zone *zone,
+                                bool reads_versions)
+{
+    const struct sh_replog_read read = {.take = on_item,
+                                        .drop = reads_versions ? NULL : on_drop,
+                                        .flush = on_flush,
+                                        .done = on_done,
+                                        .arg = recovering};
+    recovering->is_over = false;
+    sh_images_begin(&recovering->images);
+    enum shoal_err err = sh_replog_zone_read(zone, &read);
+    return err ? err : await(recovering);
+}
+
 static enum shoal_err zone_bring_back(struct recovering *recovering, struct sh_replog_zone *zone)
 {
     const struct sh_recover_home *home = recovering->home;
     struct sh_recovered *found = recovering->found;
     struct sh_images *images = &recovering->images;
     uint64_t number = sh_replog_zone_id(zone) & ~(UINT64_MAX << 48);
-    recovering->is_over = false;
     found->zone = number;
-    sh_images_begin(images);
-    const struct sh_replog_read read = {
-        .take = on_item, .drop = on_drop, .flush = on_flush, .done = on_done, .arg = recovering};
-    enum shoal_err err = sh_replog_zone_read(zone, &read);
-    if (!err)
-        err = await(recovering);
-    if (!err)
-        err = sh_images_settle(images);
+    enum shoal_err err = zone_read(recovering, zone, false);
+    if (err == SHOAL_EFULL) {
+        do
+            err = sh_images_undo(images, 0);
+        while (err == SHOAL_EAGAIN);
+        if (!err)
+            err = zone_read(recovering, zone, true);
+    }
+    while (!err && (err = sh_images_settle(images)) == SHOAL_EAGAIN)
+        err = SHOAL_OK;
     found->chunks += images->chunks;
     found->payload_bytes += images->payload_bytes;
     if (!err)

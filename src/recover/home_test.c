@@ -77,7 +77,7 @@ static struct sh_replog_zone *zone_add(uint64_t number)
                                                  .owner = NID,
                                                  .incarnation = 1,
                                                  .first = 1,
-                                                 .bytes_max = 1 << 20,
+                                                 .bytes_max = 2 << 20,
                                                  .rest_max = 1000};
     struct sh_replog_zone *zone;
     assert_int_equal(sh_replog_zone_add(log_, &config, &zone), SHOAL_OK);
@@ -401,9 +401,53 @@ static void test_many_completions(void **state)
     sh_completions_destroy(completions);
 }
 
+#define BLOCK_BYTES 30000u
+#define BLOCKS 24u
+#define STORE 1100000u /* has room for all of them once, not twice */
+
+/* Chunks that were removed later are in the log as well: where there is no room for these, too, the zone is read without them. */
+static void outdated_chunks_need_no_room(void **state)
+{
+    (void)state;
+    struct sh_replog_zone *zone = zone_add(1);
+    claim(zone, 0, 1, 1024);
+    memset(bytes, 7, BLOCK_BYTES);
+    struct sh_replog_write write = {
+        .creator = NID, .pieces = 1, .payload = sh_bytes_make(bytes, BLOCK_BYTES)};
+    for (uint64_t id = 1; id <= 2 * BLOCKS; id++) {
+        write.local_id = id;
+        append(zone, &write);
+    }
+    for (uint64_t id = 1; id <= BLOCKS; id++)
+        removal(zone, id);
+    assert_int_equal(bring_back(STORE), SHOAL_OK);
+    assert_int_equal(found.chunks, BLOCKS);
+    for (uint64_t id = 1; id <= 2 * BLOCKS; id++) {
+        uint32_t size;
+        enum shoal_err err = sh_store_size(store, (shoal_cid){NID << 48 | id}, &size);
+        assert_int_equal(err, id <= BLOCKS ? SHOAL_ENOCHUNK : SHOAL_OK);
+    }
+}
+
+/* A zone that does not fit is not brought back in part. */
+static void a_zone_without_room(void **state)
+{
+    (void)state;
+    struct sh_replog_zone *zone = zone_add(1);
+    claim(zone, 0, 1, 1024);
+    memset(bytes, 7, BLOCK_BYTES);
+    struct sh_replog_write write = {
+        .creator = NID, .pieces = 1, .payload = sh_bytes_make(bytes, BLOCK_BYTES)};
+    for (write.local_id = 1; write.local_id <= 2 * BLOCKS; write.local_id++)
+        append(zone, &write);
+    assert_int_equal(bring_back(STORE), SHOAL_EFULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(outdated_chunks_need_no_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_zone_without_room, setup, teardown),
         cmocka_unit_test_setup_teardown(test_claims, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_unclaimed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_others, setup, teardown),

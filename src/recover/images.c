@@ -7,6 +7,7 @@
 
 #define PLACES_MAX (UINT64_C(1) << 24) /* of claims: four times what a zone of 256 MiB can use */
 #define DROPS_A_STEP 4096u             /* chunks that are looked at: a millisecond at most */
+#define LOOKS_A_STEP 1024u             /* at claims, and at what lies between two */
 
 static void *grown(void *array, size_t *room, size_t wanted, size_t each)
 {
@@ -60,17 +61,6 @@ static enum shoal_err completion_take(struct sh_images *images, struct sh_bytes 
     if (!completion.node)
         completion.node = images->completer.v;
     return images->completions ? sh_completions_add(images->completions, &completion) : SHOAL_OK;
-}
-
-static enum shoal_err large_add(struct sh_images *images, uint64_t chunk, uint32_t size)
-{
-    struct sh_images_large *larges = grown(images->larges, &images->larges_room,
-                                           images->larges_count + 1, sizeof *images->larges);
-    if (!larges)
-        return SHOAL_ENOMEM;
-    images->larges = larges;
-    larges[images->larges_count++] = (struct sh_images_large){chunk, size};
-    return SHOAL_OK;
 }
 
 static enum shoal_err left_note(struct sh_images *images, uint64_t chunk, bool is_dropped)
@@ -202,7 +192,6 @@ static enum shoal_err piece_take(struct sh_images *images, uint64_t chunk,
     enum shoal_err err = store_put(images, cid, sh_bytes_make(NULL, item->total));
     if (!err) {
         count(images, item->total); /* perhaps of zeros by now */
-        err = large_add(images, chunk, item->total);
     } else if (err == SHOAL_EEXIST) {
         err = SHOAL_OK;
     } else if (err == SHOAL_EFULL && images->counts_missing) {
@@ -272,16 +261,6 @@ enum shoal_err sh_images_flush(struct sh_images *images)
     return err;
 }
 
-static void large_forget(struct sh_images *images, uint64_t chunk)
-{
-    for (size_t i = images->larges_count; i-- > 0;) {
-        if (images->larges[i].chunk == chunk) {
-            images->larges[i] = images->larges[--images->larges_count];
-            return;
-        }
-    }
-}
-
 /* The log has found a newer version of the chunk, or that it is removed, or that the write does not count. Whether the chunk was left is asked by
  * what the store has: whose it is may have changed since it was taken. */
 static enum shoal_err chunk_drop(struct sh_images *images, uint64_t chunk)
@@ -296,7 +275,6 @@ static enum shoal_err chunk_drop(struct sh_images *images, uint64_t chunk)
     enum shoal_err err = store_remove(images, cid);
     if (err)
         return err == SHOAL_EBUSY ? SHOAL_EAGAIN : err; /* EBUSY: it is pinned */
-    large_forget(images, chunk);
     uncount(images, size);
     return SHOAL_OK;
 }
@@ -351,82 +329,36 @@ static void returned_settle(struct sh_images *images)
     images->returned_count = count;
 }
 
-static int claim_compare(const void *a, const void *b)
+static int run_compare(const void *a, const void *b)
 {
-    const struct sh_zone_claim *x = a, *y = b;
-    return x->first < y->first ? -1 : x->first > y->first;
+    const struct sh_metadata_run *x = a, *y = b;
+    return x->first.v < y->first.v ? -1 : x->first.v > y->first.v;
 }
 
-/* Copies the claims in order, of those that touch or overlap one. NULL: there is no memory. */
-static struct sh_zone_claim *claims_sort(const struct sh_images *images, size_t *count_out)
+/* Puts the zone's claims in order, and joins those that touch. */
+static enum shoal_err runs_make(struct sh_images *images)
 {
-    struct sh_zone_claim *sorted = malloc((images->claims_count + 1) * sizeof *sorted);
+    struct sh_metadata_run *runs = malloc((images->claims_count + 1) * sizeof *runs);
     size_t count = 0, kept = 0;
-    if (!sorted)
-        return NULL;
-    for (size_t i = 0; i < images->claims_count; i++) {
-        if (images->claims[i].first <= images->claims[i].last)
-            sorted[count++] = images->claims[i];
-    }
-    qsort(sorted, count, sizeof *sorted, claim_compare);
-    for (size_t i = 0; i < count; i++) {
-        struct sh_zone_claim *last = kept ? &sorted[kept - 1] : NULL;
-        if (!last || sorted[i].first > last->last + 1)
-            sorted[kept++] = sorted[i];
-        else if (sorted[i].last > last->last)
-            last->last = sorted[i].last;
-    }
-    *count_out = kept;
-    return sorted;
-}
-
-static bool is_claimed(const struct sh_zone_claim *sorted, size_t count, uint64_t chunk)
-{
-    size_t low = 0;
-    while (count) { /* the first that ends at the chunk or behind it */
-        size_t half = count / 2;
-        bool is_before = sorted[low + half].last < chunk;
-        low += is_before ? half + 1 : 0;
-        count = is_before ? count - half - 1 : half;
-    }
-    return sorted[low].first <= chunk && chunk <= sorted[low].last;
-}
-
-/* A large chunk that was about to move here when the process ended is still the earlier zone's. */
-static enum shoal_err larges_settle(struct sh_images *images)
-{
-    enum shoal_err err = SHOAL_OK;
-    size_t count;
-    if (!images->larges_count)
-        return SHOAL_OK;
-    struct sh_zone_claim *sorted = claims_sort(images, &count);
-    if (!sorted)
+    if (!runs)
         return SHOAL_ENOMEM;
-    sorted[count] = (struct sh_zone_claim){.first = 1}; /* behind all */
-    sh_store_witness_pause(images->is_online);
-    for (size_t i = 0; !err && i < images->larges_count; i++) {
-        const struct sh_images_large *large = &images->larges[i];
-        if (is_claimed(sorted, count, large->chunk))
-            continue;
-        err = store_remove(images, sh_images_cid(images, large->chunk));
-        if (!err)
-            err = left_add(images, large->chunk);
-        if (!err)
-            uncount(images, large->size);
+    for (size_t i = 0; i < images->claims_count; i++) {
+        const struct sh_zone_claim *claim = &images->claims[i];
+        if (claim->first <= claim->last)
+            runs[count++] = (struct sh_metadata_run){{claim->first}, {claim->last}};
     }
-    sh_store_witness_pause(false);
-    free(sorted);
-    return err;
-}
-
-enum shoal_err sh_images_settle(struct sh_images *images)
-{
-    SH_ASSERT(!images->ops_count);
-    enum shoal_err err = larges_settle(images);
-    if (err)
-        return err;
-    left_settle(images);
-    returned_settle(images);
+    qsort(runs, count, sizeof *runs, run_compare);
+    for (size_t i = 0; i < count; i++) {
+        struct sh_metadata_run *last = kept ? &runs[kept - 1] : NULL;
+        bool is_one = last && runs[i].first.v <= last->last.v + 1 &&
+                      shoal_cid_creator(runs[i].first).v == shoal_cid_creator(last->first).v;
+        if (!is_one)
+            runs[kept++] = runs[i];
+        else if (runs[i].last.v > last->last.v)
+            last->last = runs[i].last;
+    }
+    images->runs = runs;
+    images->runs_count = kept;
     return SHOAL_OK;
 }
 
@@ -458,9 +390,9 @@ static enum shoal_err each_drop(struct sh_images *images, uint64_t number,
 {
     uint64_t chunk = *from ? *from : all->first;
     enum shoal_err err = SHOAL_OK;
-    SH_ASSERT(images->is_online && all->first <= chunk && chunk <= all->last);
+    SH_ASSERT(all->first <= chunk && chunk <= all->last);
     *from = 0;
-    sh_store_witness_pause(true);
+    sh_store_witness_pause(images->is_online);
     for (unsigned i = 0; sh_backup_chunk_next(images->backup, all, chunk, &chunk); i++) {
         if (i == DROPS_A_STEP)
             err = SHOAL_EAGAIN;
@@ -485,30 +417,38 @@ enum shoal_err sh_images_leave(struct sh_images *images, uint64_t number, uint64
                      true);
 }
 
-enum shoal_err sh_images_strays_leave(struct sh_images *images, const struct sh_metadata_run *runs,
-                                      size_t count)
+/* The chunks of a hull that no claim has. EAGAIN: there are more. */
+static enum shoal_err strays_leave(struct sh_images *images, const struct sh_zone_claim *hull)
 {
-    for (; images->strays_hull < images->hulls_count; images->strays_hull++) {
-        const struct sh_zone_claim *hull = &images->hulls[images->strays_hull];
-        uint64_t from = images->strays_from ? images->strays_from : hull->first;
-        while (from <= hull->last) {
-            size_t at = sh_metadata_runs_find(runs, count, from);
-            bool is_claimed = at < count && runs[at].first.v <= from;
-            uint64_t to = at == count  ? hull->last
-                          : is_claimed ? runs[at].last.v
-                                       : runs[at].first.v - 1;
-            to = to < hull->last ? to : hull->last;
-            images->strays_from = from;
-            enum shoal_err err = SHOAL_OK;
-            if (!is_claimed)
-                err = each_drop(images, 0, &(struct sh_zone_claim){from, to}, &images->leave_from,
-                                true);
-            if (err)
-                return err;
-            from = to + 1;
-        }
-        images->strays_from = 0;
+    const struct sh_metadata_run *runs = images->runs;
+    uint64_t from = images->settle_from ? images->settle_from : hull->first;
+    for (unsigned looks = 0; from <= hull->last; looks++) {
+        size_t at = sh_metadata_runs_find(runs, images->runs_count, from);
+        bool is_claimed = at < images->runs_count && runs[at].first.v <= from;
+        uint64_t to = at == images->runs_count ? hull->last
+                      : is_claimed             ? runs[at].last.v
+                                               : runs[at].first.v - 1;
+        const struct sh_zone_claim gap = {from, to < hull->last ? to : hull->last};
+        images->settle_from = from;
+        enum shoal_err err = looks == LOOKS_A_STEP ? SHOAL_EAGAIN : SHOAL_OK;
+        if (!err && !is_claimed)
+            err = each_drop(images, 0, &gap, &images->leave_from, true);
+        if (err)
+            return err;
+        from = gap.last + 1;
     }
+    images->settle_from = 0;
+    return SHOAL_OK;
+}
+
+enum shoal_err sh_images_settle(struct sh_images *images)
+{
+    SH_ASSERT(!images->ops_count);
+    enum shoal_err err = images->runs ? SHOAL_OK : runs_make(images);
+    for (; !err && images->settle_hull < images->hulls_count; images->settle_hull += !err)
+        err = strays_leave(images, &images->hulls[images->settle_hull]);
+    if (err)
+        return err;
     left_settle(images);
     returned_settle(images);
     return SHOAL_OK;
@@ -528,26 +468,28 @@ enum shoal_err sh_images_undo(struct sh_images *images, uint64_t number)
 
 void sh_images_begin(struct sh_images *images)
 {
-    images->claims_count = images->larges_count = images->left_count = images->hulls_count = 0;
+    free(images->runs);
+    images->runs = NULL;
+    images->claims_count = images->runs_count = images->left_count = images->hulls_count = 0;
     images->returned_count = images->ops_count = 0;
     images->live = images->chunks = images->payload_bytes = images->missing = 0;
-    images->leave_from = images->undo_from = images->strays_from = 0;
-    images->strays_hull = 0;
+    images->leave_from = images->undo_from = images->settle_from = 0;
+    images->settle_hull = 0;
     images->has_completions = false;
 }
 
 void sh_images_end(struct sh_images *images)
 {
     free(images->claims);
-    free(images->larges);
+    free(images->runs);
     free(images->left);
     free(images->returned);
     free(images->hulls);
     images->claims = images->hulls = NULL;
-    images->larges = NULL;
+    images->runs = NULL;
     images->left = NULL;
     images->returned = NULL;
     images->returned_count = images->returned_room = 0;
-    images->claims_count = images->larges_count = images->left_count = images->hulls_count = 0;
-    images->claims_room = images->larges_room = images->left_room = images->hulls_room = 0;
+    images->claims_count = images->runs_count = images->left_count = images->hulls_count = 0;
+    images->claims_room = images->left_room = images->hulls_room = 0;
 }

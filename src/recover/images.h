@@ -1,12 +1,12 @@
 /* What the log of a zone has, put into a store: the chunks of one zone after the other, and what else comes with them.
  *
- * A zone's chunks are those that it claims (docs/backup.md). What zones that were looked at before claim, they keep: of such a chunk, and of a large one that came without its
- * claim, the image is *left*, and the zone gets a removal of it.
+ * A zone's chunks are those that it claims (docs/backup.md). What zones that were looked at before claim, they keep. Of such a chunk the image is *left*, and the zone gets a removal of it; so is
+ * one that the zone itself does not claim: of a large chunk whose claim was still to come, or which an earlier restorer has let go of, as another zone has it.
  *
  * The log hands a chunk out before it knows all versions, and has it dropped when it finds a newer one (struct sh_replog_read). Chunks wait in the log's
  * memory until the log's step ends, and go into the store by groups.
  *
- * Memory: 16 bytes a claim, 16 a chunk that is left, 16 a chunk in pieces. One thread. */
+ * Memory: 32 bytes a claim, 16 a chunk that is left, 8 one that another zone claims without having it; and 4 KiB. One thread. */
 #ifndef SH_RECOVER_IMAGES_H
 #define SH_RECOVER_IMAGES_H
 
@@ -14,11 +14,6 @@
 #include "log/replog.h"
 #include "metadata/metadata.h"
 #include "recover/completions.h"
-
-struct sh_images_large {
-    uint64_t chunk;
-    uint32_t size;
-};
 
 /* A chunk that is left; or, until the zone is settled, one of which the log has dropped what was left: the note with the highest turn counts. */
 struct sh_images_left {
@@ -52,10 +47,11 @@ struct sh_images {
     size_t returned_count, returned_room;
     struct sh_zone_claim *claims; /* by their places; those that are not there are empty */
     size_t claims_count, claims_room;
+    struct sh_metadata_run
+        *runs; /* its claims in order, without overlaps, once it is settled; NULL: not yet */
+    size_t runs_count;
     struct sh_images_left *left;
     size_t left_count, left_room;
-    struct sh_images_large *larges; /* may be there without a claim */
-    size_t larges_count, larges_room;
     struct sh_zone_claim *
         hulls; /* of each creator, within which all of its chunks are that were put into the store */
     size_t hulls_count, hulls_room;
@@ -65,8 +61,8 @@ struct sh_images {
     struct sh_store_op ops[SH_IMAGES_OPS]; /* chunks that wait: their bytes are the log's */
     size_t ops_count;
     uint64_t leave_from, undo_from; /* where these go on; 0: they begin */
-    size_t strays_hull;             /* the same of sh_images_strays_leave */
-    uint64_t strays_from;
+    size_t settle_hull;             /* the same of settle */
+    uint64_t settle_from;
 };
 
 /* The name that the store has for a chunk. */
@@ -80,12 +76,9 @@ SHOAL_NODISCARD enum shoal_err sh_images_take(struct sh_images *images,
 SHOAL_NODISCARD enum shoal_err sh_images_drop(struct sh_images *images, uint16_t creator,
                                               uint64_t local_id);
 SHOAL_NODISCARD enum shoal_err sh_images_flush(struct sh_images *images);
-/* The zone has no more: large chunks that it does not claim go, and `left` has each chunk once, in order, and `returned` no chunk that was dropped. ENOMEM. */
+/* The zone has no more, and no number in the backup yet: chunks that it does not claim go out of the store again, and are left; `left` has each chunk once, in order, and `returned` no chunk that was dropped. ENOMEM; EAGAIN,
+ * EBUSY as of sh_images_leave. */
 SHOAL_NODISCARD enum shoal_err sh_images_settle(struct sh_images *images);
-/* Takes all chunks out of the store again that the zone does not claim, before it has its number in the backup: an earlier restorer let go of them, so another zone has them. They are left. runs: its claims, in order; none
- * touch or overlap. Errors as of sh_images_leave. */
-SHOAL_NODISCARD enum shoal_err
-sh_images_strays_leave(struct sh_images *images, const struct sh_metadata_run *runs, size_t count);
 /* Takes all chunks from that ID to that one out of the store again that are the zone's, which has that number in the backup: they are left. EAGAIN: some of them, the
  * same call goes on with the others. ENOMEM; EBUSY: a chunk is pinned, the same call tries again. */
 SHOAL_NODISCARD enum shoal_err sh_images_leave(struct sh_images *images, uint64_t number,

@@ -156,6 +156,17 @@ static unsigned undo(uint64_t number)
     return calls;
 }
 
+/* Claims all, unless the test has made claims, and settles the zone. */
+static void settle(void)
+{
+    enum shoal_err err;
+    if (!images.claims_count)
+        claim(0, 1, (UINT64_C(1) << 40) - 1);
+    while ((err = sh_images_settle(&images)) == SHOAL_EAGAIN)
+        continue;
+    assert_int_equal(err, SHOAL_OK);
+}
+
 /* --- What comes ---------------------------------------------------------------------------------- */
 
 static void test_chunks(void **state)
@@ -261,8 +272,9 @@ static void test_large_ones_without_claims(void **state)
             left += !are_claimed[at];
             kept += are_claimed[at];
         }
-        image(300, 10); /* the others are the zone's in any case */
-        assert_int_equal(sh_images_settle(&images), SHOAL_OK);
+        claim(12, 300, 300);
+        image(300, 10);
+        settle();
         assert_int_equal(images.left_count, left);
         counts_are(kept + 1, kept * 2 * PIECE + 10);
         for (size_t i = 0; i < images.left_count; i++)
@@ -327,7 +339,7 @@ static void test_steps(void **state)
     }
     counts_are(all, all_bytes);
     assert_true(all > 1000);
-    assert_int_equal(sh_images_settle(&images), SHOAL_OK);
+    settle();
     (void)undo(0);
     assert_int_equal(chunks_there(), 0);
 }
@@ -344,7 +356,7 @@ static void test_drop_of_what_is_left(void **state)
     assert_int_equal(drop(120), SHOAL_OK);
     image(120, 10);
     image(101, 10); /* another piece, say */
-    assert_int_equal(sh_images_settle(&images), SHOAL_OK);
+    settle();
     assert_int_equal(images.left_count, 99);
     for (unsigned i = 0; i < 99; i++)
         assert_true(images.left[i].chunk == cid_of(100 + i + (i >= 50)).v);
@@ -352,12 +364,13 @@ static void test_drop_of_what_is_left(void **state)
     assert_int_equal(chunks_there(), 3);
 }
 
-/* A large chunk that is dropped, and comes again as a small one, needs no claim; nor does one that is dropped for good leave anything. */
+/* A large chunk that is dropped, and comes again as a small one; nor does one that is dropped for good leave anything. */
 static void test_drop_of_large_ones(void **state)
 {
     (void)state;
     claim(0, 1, 1);
     claim(1, 2, 2);
+    claim(2, 3, 4);
     for (uint64_t i = 1; i <= 4; i++) {
         piece(i, 0, 2);
         piece(i, 1, 2);
@@ -366,7 +379,7 @@ static void test_drop_of_large_ones(void **state)
     image(3, 10);
     assert_int_equal(drop(4), SHOAL_OK);
     assert_int_equal(sh_images_drop(&images, 0, 2), SHOAL_OK); /* the claim of the second goes */
-    assert_int_equal(sh_images_settle(&images), SHOAL_OK);
+    settle();
     counts_are(2, 2 * PIECE + 10);
     assert_true(is_there(cid_of(1)) && !is_there(cid_of(2)) && is_there(cid_of(3)));
     assert_int_equal(images.left_count, 1);
@@ -404,7 +417,7 @@ static void test_drop_of_what_returned(void **state)
         image(i, 10);
     assert_int_equal(images.returned_count, 10);
     assert_int_equal(drop(104), SHOAL_OK);
-    assert_int_equal(sh_images_settle(&images), SHOAL_OK);
+    settle();
     assert_int_equal(images.returned_count, 9);
     assert_int_equal(images.left_count, 0);
     counts_are(9, 90);
@@ -424,7 +437,7 @@ static void test_large_ones_that_returned(void **state)
         piece(150, at, 2);
         piece(160, at, 2);
     }
-    assert_int_equal(sh_images_settle(&images), SHOAL_OK);
+    settle();
     assert_false(is_there(cid_of(150)));
     assert_true(is_there(cid_of(160)));
     assert_true(images.returned_count > 0);
@@ -432,27 +445,26 @@ static void test_large_ones_that_returned(void **state)
         assert_int_equal(images.returned[i], cid_of(160).v);
 }
 
-static void strays_leave(const struct sh_metadata_run *runs, size_t count)
-{
-    enum shoal_err err;
-    while ((err = sh_images_strays_leave(&images, runs, count)) == SHOAL_EAGAIN)
-        ;
-    assert_int_equal(err, SHOAL_OK);
-}
-
-/* What the zone has of chunks that it does not claim any more is another zone's, whether that claims them here or not. */
+/* What the zone has of chunks that it does not claim any more is another zone's, whether that claims them here or not. In many steps, where a chunk is pinned meanwhile. */
 static void test_strays(void **state)
 {
     (void)state;
+    uint8_t *at;
+    uint32_t size;
     zone_make(7, 100, 199);
     images.counts = never_counts;
+    claim(0, 150, 160);
+    claim(1, 95, 97);
+    claim(2, 280, 290);
+    claim(3, 291, 299);
     for (uint64_t i = 90; i < 300; i++)
         image(i, 10);
     assert_int_equal(images.returned_count, 100);
-    assert_int_equal(sh_images_settle(&images), SHOAL_OK);
-    const struct sh_metadata_run runs[] = {
-        {cid_of(95), cid_of(97)}, {cid_of(150), cid_of(160)}, {cid_of(280), cid_of(CHUNKS)}};
-    strays_leave(runs, 3);
+    assert_int_equal(sh_store_pin(store, cid_of(200), &at, &size), SHOAL_OK);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(sh_images_settle(&images), SHOAL_EBUSY);
+    assert_int_equal(sh_store_unpin(store, cid_of(200)), SHOAL_OK);
+    settle();
     for (uint64_t i = 90; i < 300; i++) {
         bool is_claimed = (i >= 95 && i <= 97) || (i >= 150 && i <= 160) || i >= 280;
         assert_int_equal(is_there(cid_of(i)), is_claimed);
@@ -460,8 +472,34 @@ static void test_strays(void **state)
     counts_are(34, 340);
     assert_int_equal(images.left_count, 210 - 34);
     assert_int_equal(images.returned_count, 11);
-    strays_leave(NULL, 0); /* that is over */
+    assert_int_equal(images.runs_count, 3);
+    assert_true(images.runs[2].first.v == cid_of(280).v && images.runs[2].last.v == cid_of(299).v);
+    settle(); /* that is over */
     counts_are(34, 340);
+}
+
+/* A step looks at so many chunks, and at so many claims. */
+static void test_strays_in_steps(void **state)
+{
+    (void)state;
+    unsigned steps = 0;
+    enum shoal_err err;
+    for (uint64_t i = 1; i <= CHUNKS; i++)
+        image(i, 1);
+    claim(0, CHUNKS, CHUNKS);
+    while ((err = sh_images_settle(&images)) == SHOAL_EAGAIN)
+        steps++;
+    assert_true(!err && steps >= (CHUNKS - 1) / 4096);
+    counts_are(1, 1);
+    (void)undo(0);
+    sh_images_begin(&images);
+    image(1, 1);
+    image(2 * CHUNKS, 1);
+    for (uint64_t place = 0; place < 5000; place++)
+        claim(place, 2 * place + 1, 2 * place + 1);
+    for (steps = 0; (err = sh_images_settle(&images)) == SHOAL_EAGAIN; steps++)
+        continue;
+    assert_true(!err && steps >= 4);
 }
 
 /* What another zone claims, and has by now, stays: its image was left. */
@@ -470,9 +508,9 @@ static void test_strays_of_others(void **state)
     (void)state;
     for (uint64_t i = 90; i < 110; i++)
         image(i, 10);
-    assert_int_equal(sh_images_settle(&images), SHOAL_OK);
     zone_make(7, 100, 199);
-    strays_leave(NULL, 0);
+    claim(0, 1, 1);
+    settle();
     for (uint64_t i = 90; i < 110; i++)
         assert_int_equal(is_there(cid_of(i)), i >= 100);
     assert_int_equal(images.left_count, 10);
@@ -608,8 +646,8 @@ static void test_end(void **state)
         claim(0, 1, 10);
         image(1, 10);
         piece(20, 0, 2);
-        assert_int_equal(sh_images_settle(&images), SHOAL_OK);
-        assert_true(images.claims_count && images.larges_count && images.left_count &&
+        settle();
+        assert_true(images.claims_count && images.runs_count && images.left_count &&
                     images.hulls_count);
         (void)undo(0);
         sh_images_end(&images);
@@ -634,6 +672,7 @@ int main(void)
         TEST(test_drop_of_what_returned),
         TEST(test_large_ones_that_returned),
         TEST(test_strays),
+        TEST(test_strays_in_steps),
         TEST(test_strays_of_others),
         TEST(test_no_room),
         TEST(test_undo),

@@ -109,7 +109,6 @@ static enum shoal_err job_begin(struct sh_restorer *restorer, uint64_t id)
                                      .nid = restorer->nid,
                                      .is_nameless = !sh_store_has_nid(config->store),
                                      .is_online = true,
-                                     .counts_missing = true,
                                      .counts = claim_counts,
                                      .arg = restorer,
                                      .completer = sh_zone_creator(id)};
@@ -469,6 +468,13 @@ static void on_read(void *arg, struct sh_replog_zone *zone, uint64_t end, enum s
     (void)zone;
     job->is_reading = false;
     job->end = end;
+    if (err == SHOAL_EFULL && !job->reads_versions) {
+        SH_INFO("recover", "a zone is read once more, as outdated chunks took room, too",
+                SH_U64("zone", job->id));
+        job->reads_versions = true;
+        sh_restoring_to(job, SH_RESTORING_UNDOES);
+        return;
+    }
     if (!err && job->is_outweighed)
         err = SHOAL_ECANCELED;
     if (!err && job->images.missing) {
@@ -476,10 +482,8 @@ static void on_read(void *arg, struct sh_replog_zone *zone, uint64_t end, enum s
         job->needed = job->images.live + job->missing;
         err = SHOAL_EFULL;
     }
-    if (!err) {
+    if (!err)
         job->lacked = 0;
-        err = sh_images_settle(&job->images);
-    }
     if (err)
         sh_restoring_fail(job, err);
     else
@@ -497,6 +501,7 @@ static void read_begin(struct sh_restoring *job)
     }
     restorer->reading = job;
     sh_images_begin(&job->images);
+    job->images.counts_missing = job->reads_versions;
     sh_restoring_parts_end(job);
     job->missing = 0;
     enum shoal_err err = SHOAL_OK;
@@ -511,7 +516,7 @@ static void read_begin(struct sh_restoring *job)
         return;
     }
     const struct sh_replog_read read = {.take = on_item,
-                                        .drop = on_drop,
+                                        .drop = job->reads_versions ? NULL : on_drop,
                                         .flush = on_flush,
                                         .done = on_read,
                                         .tail_from = job->least == UINT64_MAX ? 0 : job->least,
@@ -559,7 +564,8 @@ static void job_reset(struct sh_restoring *job, uint64_t now_ns)
         job->err == SHOAL_EFULL || job->err == SHOAL_ETOOBIG || job->err == SHOAL_ECORRUPT;
     bool lacks_room = job->err == SHOAL_EFULL && job->missing;
     job->why = job->err;
-    uint64_t pause_ns = job->err == SHOAL_ECANCELED || is_for_another ? 0 : FAILED_NS;
+    bool is_at_once = !job->err || job->err == SHOAL_ECANCELED || is_for_another;
+    uint64_t pause_ns = is_at_once ? 0 : FAILED_NS;
     sh_completions_destroy(job->images.completions);
     job->images.completions = NULL;
     sh_tail_end(&job->tail);
@@ -586,15 +592,13 @@ static void undo(struct sh_restoring *job, uint64_t now_ns)
         sh_restoring_again(job); /* a chunk is pinned */
     if (err)
         return; /* EAGAIN: there are more */
-    if (job->number)
-        sh_backup_adopt_cancel(config->backup, job->number);
-    job->number = 0;
+    sh_restoring_adopted_cancel(job);
     if (job->has_replica)
         sh_keeper_give_back(config->keeper, job->id);
     job->has_replica = false;
     if (job->restorer->reading == job)
         job->restorer->reading = NULL;
-    job->restorer->status.failed++;
+    job->restorer->status.failed += job->err != SHOAL_OK;
     job_reset(job, now_ns);
 }
 

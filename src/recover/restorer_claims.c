@@ -22,41 +22,6 @@ void sh_restoring_parts_end(struct sh_restoring *job)
 
 /* --- RUNS -------------------------------------------------------------------------------------- */
 
-static int run_compare(const void *a, const void *b)
-{
-    const struct sh_metadata_run *x = a, *y = b;
-    return x->first.v < y->first.v ? -1 : x->first.v > y->first.v;
-}
-
-/* Puts the zone's claims in order, and joins those that touch. */
-static enum shoal_err runs_make(struct sh_restoring *job)
-{
-    const struct sh_images *images = &job->images;
-    struct sh_metadata_run *runs = malloc((images->claims_count + 1) * sizeof *runs);
-    size_t count = 0, kept = 0;
-    if (!runs)
-        return SHOAL_ENOMEM;
-    for (size_t i = 0; i < images->claims_count; i++) {
-        const struct sh_zone_claim *claim = &images->claims[i];
-        if (claim->first <= claim->last)
-            runs[count++] = (struct sh_metadata_run){{claim->first}, {claim->last}};
-    }
-    qsort(runs, count, sizeof *runs, run_compare);
-    for (size_t i = 0; i < count; i++) {
-        struct sh_metadata_run *last = kept ? &runs[kept - 1] : NULL;
-        bool is_one = last && runs[i].first.v <= last->last.v + 1 &&
-                      shoal_cid_creator(runs[i].first).v == shoal_cid_creator(last->first).v;
-        if (!is_one)
-            runs[kept++] = runs[i];
-        else if (runs[i].last.v > last->last.v)
-            last->last = runs[i].last;
-    }
-    free(job->runs);
-    job->runs = runs;
-    job->runs_count = kept;
-    return SHOAL_OK;
-}
-
 static void runs_rewind(struct sh_restoring *job)
 {
     job->run = job->taking = 0;
@@ -65,16 +30,20 @@ static void runs_rewind(struct sh_restoring *job)
 
 static void runs_step(struct sh_restoring *job)
 {
-    enum shoal_err err = job->runs ? SHOAL_OK : runs_make(job);
-    runs_rewind(job);
-    if (!err)
-        err = sh_images_strays_leave(&job->images, job->runs, job->runs_count);
+    struct sh_images *images = &job->images;
+    enum shoal_err err = sh_images_settle(images);
     if (err == SHOAL_EBUSY)
         sh_restoring_again(job); /* a chunk is pinned */
     else if (err && err != SHOAL_EAGAIN)
         sh_restoring_fail(job, err);
-    else if (!err)
-        sh_restoring_to(job, SH_RESTORING_ADOPTS);
+    if (err)
+        return;
+    SH_ASSERT(!job->runs);
+    job->runs = images->runs;
+    job->runs_count = images->runs_count;
+    images->runs = NULL;
+    runs_rewind(job);
+    sh_restoring_to(job, SH_RESTORING_ADOPTS);
 }
 
 /* --- Taking ------------------------------------------------------------------------------------ */
@@ -164,16 +133,21 @@ static void take_step(struct sh_restoring *job)
 
 /* --- ADOPTS ------------------------------------------------------------------------------------ */
 
+void sh_restoring_adopted_cancel(struct sh_restoring *job)
+{
+    if (job->number)
+        job->has_sent |= sh_backup_adopt_cancel(job->restorer->config.backup, job->number);
+    job->number = 0;
+}
+
 static enum shoal_err adopt_from(struct sh_restoring *job, uint64_t begin)
 {
     struct sh_backup *backup = job->restorer->config.backup;
     enum shoal_err err = sh_backup_zone_adopt(backup, &job->record, begin, job->end, &job->number);
     if (!err && begin < job->end)
         err = sh_tail_tell(&job->tail, backup, job->number);
-    if (err && job->number) {
-        sh_backup_adopt_cancel(backup, job->number);
-        job->number = 0;
-    }
+    if (err)
+        sh_restoring_adopted_cancel(job);
     return err;
 }
 
@@ -198,9 +172,7 @@ static void adopt(struct sh_restoring *job)
         err = sh_backup_adopt_chunk(backup, job->number, images->returned[i]);
     if (err) {
         /* Of chunks that it has not claimed yet nobody would know that they are its. */
-        if (job->number)
-            sh_backup_adopt_cancel(backup, job->number);
-        job->number = 0;
+        sh_restoring_adopted_cancel(job);
         sh_restoring_fail(job, err);
         return;
     }

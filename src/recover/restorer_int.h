@@ -43,9 +43,9 @@ enum sh_restoring_phase {
     SH_RESTORING_OVER,
 };
 
-/* A zone on its way. */
 #define WARN_NS UINT64_C(10000000000) /* in which what fails is logged again */
 
+/* A zone on its way. */
 struct sh_restoring {
     struct sh_restoring *next;
     struct sh_restorer *restorer;
@@ -86,9 +86,13 @@ struct sh_restoring {
     enum shoal_err why;   /* it is handed on */
     /* Bytes as they count for a zone: that found no room by now; that found none when this node tried last, and that the zone had in all then. */
     uint64_t missing, lacked, needed;
+    bool
+        reads_versions; /* before it takes any chunk: there was no room for those that are outdated as well */
     uint64_t no_room_ns;   /* when that was logged last; 0: it was not */
     enum shoal_err warned; /* what was logged last, and when */
     uint64_t warned_ns;
+    bool
+        has_sent; /* other backups may have got what this node's replica does not have, when it was adopted before */
     bool is_outweighed; /* by a zone that came here while this one was read */
     bool is_ordered;    /* no zone goes first any more */
     bool
@@ -129,6 +133,8 @@ struct sh_restore_progress sh_restoring_progress(const struct sh_restoring *job)
 /* restorer_claims.c: RUNS to SERVES. */
 /* Frees what is known of the zone's runs. */
 void sh_restoring_parts_end(struct sh_restoring *job);
+/* What is adopted of it is not, after all. */
+void sh_restoring_adopted_cancel(struct sh_restoring *job);
 void sh_restoring_claims_step(struct sh_restoring *job, uint64_t now_ns);
 
 /* restorer_room.c */

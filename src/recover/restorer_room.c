@@ -137,6 +137,7 @@ void sh_restoring_hand_on(struct sh_restoring *job, uint64_t now_ns)
         job->handed += i + 1;
         record.owner = node.nid;
         record.life = node.instance;
+        record.flags |= job->has_sent ? SH_ZONE_AGAIN : 0;
         break;
     }
     if (record.owner.v == job->restorer->nid.v) {

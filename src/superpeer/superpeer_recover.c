@@ -352,7 +352,9 @@ static void owner_order(struct job *job, const struct sh_zone *record)
     const struct sh_node *node = node_of(job->superpeer, job->chosen);
     struct sh_zone zone = *record;
     SH_ASSERT(node && node->state == SH_NODE_UP);
-    if (!zone.former.v)
+    if (zone.former.v)
+        zone.flags |= SH_ZONE_AGAIN;
+    else
         sh_zone_former_set(&zone, zone.owner, zone.life);
     if (is_older(job))
         sh_zone_older_set(&zone, zone.older + 1);

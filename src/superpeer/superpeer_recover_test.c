@@ -315,9 +315,11 @@ static void a_restorer_fails(void **state)
     fails(peers[0]);
     (void)run_for(100 * MS);
     assert_true(is_with(1, &nodes[2]) && nodes[2].recovers == 1);
+    assert_false(record_of(1).flags & SH_ZONE_AGAIN);
     fails(nodes[2].nid);
     (void)run_for(100 * MS); /* at once, though another one was told just now */
     assert_true(is_with(1, &nodes[1]) && nodes[1].recovers == 1);
+    assert_true(record_of(1).flags & SH_ZONE_AGAIN);
     assert_true(nodes[0].prepares == 2 && nodes[1].prepares == 2);
     fails(nodes[1].nid);
     (void)run_for(100 * MS);

@@ -65,10 +65,10 @@ class Partition(harness.Case):
                               prefix=self.net.prefix(machine), opens=opens)
 
     def seen(self, client, node, state):
-        """Waits until the client has been told of a node's state."""
+        """Waits until the client has been told of a node's state. Superpeers may not hear each other yet."""
         nid = node if isinstance(node, int) else node.nid
         harness.eventually(self, f"node {nid} is {state}", HEALED_MAX,
-                           lambda: client.states().get(nid) == state)
+                           lambda: client.states(unless=CLEAR).get(nid) == state)
 
     def readable(self, client, cid, text):
         harness.eventually(self, f"{cid} can be read", HEALED_MAX,
