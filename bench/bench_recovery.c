@@ -160,6 +160,7 @@ static enum shoal_err plan_make(struct sh_bench *bench, struct sh_log_plan *plan
     plan->what = SH_LOG_RANDOM;
     plan->batch = flags->batch ? flags->batch : BATCH;
     plan->seconds = 0;
+    plan->has_claims = true;
     return sh_log_plan_check(bench, plan);
 }
 

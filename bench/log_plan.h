@@ -43,6 +43,7 @@ struct sh_log_plan {
     uint64_t buffer_bytes;
     bool is_direct, is_raw; /* raw: direct, and the file has its size and its room before */
     bool has_primary;
+    bool has_claims;      /* the load begins with what each zone claims */
     unsigned sync_every;  /* chunks after which nothing goes on until they are durable; 0: never */
     uint64_t disk_writes; /* a second, at most; 0: as many as the disk takes */
     /* Bytes that its last run wrote, and wrote to the disk: the raw disk writes as many. */

@@ -119,26 +119,44 @@ static enum shoal_err wait_step(struct run *run)
 
 /* --- Writes ------------------------------------------------------------------------------------ */
 
-static enum shoal_err append(struct run *run, const struct sh_log_target *target,
-                             struct sh_bytes payload)
+static enum shoal_err append(struct run *run, unsigned number, const struct sh_replog_write *write)
 {
-    const struct sh_replog_write write = {.local_id = sh_log_key(run->plan, target) + 1,
-                                          .creator = SH_LOG_OWNER,
-                                          .pieces = 1,
-                                          .payload = payload};
-    struct sh_replog_zone *zone = run->zones[target->zone];
-    enum shoal_err err = sh_replog_append(zone, &write);
+    struct sh_replog_zone *zone = run->zones[number];
+    enum shoal_err err = sh_replog_append(zone, write);
     if (err == SHOAL_EAGAIN)
         run->waited_ns = sh_bench_now_ns();
     while (err == SHOAL_EAGAIN) {
         err = wait_step(run);
         if (!err)
-            err = sh_replog_append(zone, &write);
+            err = sh_replog_append(zone, write);
     }
     if (err == SHOAL_ENOSPC)
-        SH_ERROR("bench", "the log has no slot left for a zone", SH_U64("zone", target->zone),
+        SH_ERROR("bench", "the log has no slot left for a zone", SH_U64("zone", number),
                  SH_U64("slots_each", run->plan->slots_each), SH_U64("in_use", run->slots_most));
     return err;
+}
+
+static enum shoal_err image_append(struct run *run, const struct sh_log_target *target,
+                                   struct sh_bytes payload)
+{
+    const struct sh_replog_write write = {.local_id = sh_log_key(run->plan, target) + 1,
+                                          .creator = SH_LOG_OWNER,
+                                          .pieces = 1,
+                                          .payload = payload};
+    return append(run, target->zone, &write);
+}
+
+/* A zone claims all of its chunks, as a node's zones do (docs/backup.md). */
+static enum shoal_err claim_append(struct run *run, unsigned number)
+{
+    const struct sh_log_target first = {.zone = number};
+    uint64_t key = (uint64_t)SH_LOG_OWNER << 48 | (sh_log_key(run->plan, &first) + 1);
+    uint8_t range[16];
+    sh_store64(range, key);
+    sh_store64(range + 8, key + run->plan->chunks - 1);
+    const struct sh_replog_write write = {
+        .local_id = 1, .pieces = 1, .payload = sh_bytes_make(range, sizeof range)};
+    return append(run, number, &write);
 }
 
 /* Waits until the zone's writes are durable, which has been asked for. */
@@ -177,7 +195,7 @@ static enum shoal_err drawn_append(struct run *run, struct sh_log_draws *draws,
     struct sh_log_target target;
     enum shoal_err err = SHOAL_OK;
     while (!err && sh_log_draw(draws, &target)) {
-        err = append(run, &target, sh_log_payload(draws));
+        err = image_append(run, &target, sh_log_payload(draws));
         if (!err && run->plan->sync_every && !draws->loads)
             err = round_end(run, &target);
         if (draws->drawn % STEP_EVERY)
@@ -203,8 +221,12 @@ static enum shoal_err all_sync(struct run *run)
 static enum shoal_err load(struct run *run)
 {
     struct sh_log_draws draws;
+    enum shoal_err err = SHOAL_OK;
     sh_log_draws_init(&draws, run->plan, true);
-    enum shoal_err err = drawn_append(run, &draws, UINT64_MAX);
+    for (unsigned i = 0; !err && run->plan->has_claims && i < run->plan->zones; i++)
+        err = claim_append(run, i);
+    if (!err)
+        err = drawn_append(run, &draws, UINT64_MAX);
     return err ? err : all_sync(run);
 }
 

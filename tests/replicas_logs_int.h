@@ -418,13 +418,24 @@ static inline bool rw_chunk_check_in(struct rw_logs *logs, const struct sh_zone 
     return true;
 }
 
+/* Whether zones that the node made were with other nodes: these may have moved chunks on to zones of their own, of which the node knows nothing. */
+static inline bool rw_were_with_others(const struct rw_logs *logs, shoal_nid creator)
+{
+    bool were = rw_peer(logs->rw, rw_peer_of(logs, creator))->boots > 1;
+    for (unsigned i = 0; i < logs->zone_count && !were; i++) {
+        const struct sh_zone *zone = &logs->zones[i];
+        were = sh_zone_creator(zone->id).v == creator.v && zone->owner.v != creator.v;
+    }
+    return were;
+}
+
 /* Checks a chunk: in all backups of the highest zone that claims it; where some of these do not, in those of the next one, too; and
  * if no zone claims it, nobody may have been told of it. Where zones of its creator were brought back, it may be in zones of any node:
  * then only a node that runs can tell (world_recovery_test). */
 static inline void rw_chunk_check(struct rw_logs *logs, unsigned at)
 {
     const struct rw_chunk *chunk = &logs->client->chunks[at];
-    if (rw_peer(logs->rw, rw_peer_of(logs, shoal_cid_creator(chunk->cid)))->boots > 1)
+    if (rw_were_with_others(logs, shoal_cid_creator(chunk->cid)))
         return;
     unsigned missing[RW_PEERS], missing_count = 0, zones = 0;
     bool goes_on = true;
@@ -468,6 +479,8 @@ static inline void rw_chunk_check(struct rw_logs *logs, unsigned at)
 static inline bool rw_is_of_one_zone(const struct rw_logs *logs, shoal_cid cid)
 {
     uint64_t zone = 0;
+    if (rw_were_with_others(logs, shoal_cid_creator(cid)))
+        return false;
     for (unsigned i = 0; i < logs->replica_count; i++) {
         if (!rw_claims(logs->replicas[i], cid))
             continue;
@@ -557,7 +570,7 @@ static inline void rw_zone_check(struct rw_logs *logs, const struct sh_zone *zon
 static inline bool rw_is_orphan(const struct rw_logs *logs, const struct rw_replica *replica)
 {
     shoal_nid nid = rw_peer(logs->rw, replica->peer)->nid;
-    if (rw_peer(logs->rw, rw_peer_of(logs, sh_zone_creator(replica->zone)))->boots > 1)
+    if (rw_were_with_others(logs, sh_zone_creator(replica->zone)))
         return false;
     for (unsigned i = 0; i < logs->zone_count; i++) {
         if (logs->zones[i].id == replica->zone)

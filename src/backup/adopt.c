@@ -320,6 +320,7 @@ static enum shoal_err claims_retell(struct sh_own_zone *zone)
         err = sh_zone_claim_record(zone, slot);
         zone->claims_retold += !err;
     }
+    sh_zone_dirty(zone);
     return err;
 }
 
@@ -450,17 +451,6 @@ bool sh_zone_adopted_is_at(const struct sh_own_zone *zone, const struct sh_sink 
            sink->acked[SH_LEVEL_DURABLE] >= zone->opens_at;
 }
 
-/* Nobody else has it all: this node's replica is the one that a recovery finds, or one that could have gone on and is away. */
-static void replicas_keep(const struct sh_own_zone *zone, struct sh_zone *wish)
-{
-    const struct sh_zone *record = &zone->record;
-    for (unsigned i = 0; i < record->count; i++) {
-        if (!(record->flags & SH_ZONE_AGAIN) ||
-            record->backups[i].nid.v == zone->backup->config.nid.v)
-            wish->backups[wish->count++] = record->backups[i];
-    }
-}
-
 bool sh_zone_opens(struct sh_own_zone *zone, uint64_t now_ns, struct sh_zone *wish_out,
                    uint64_t *due_ns)
 {
@@ -483,8 +473,11 @@ bool sh_zone_opens(struct sh_own_zone *zone, uint64_t now_ns, struct sh_zone *wi
             sh_sink_lose(sink, SHOAL_ETIMEOUT);
         }
     }
-    if (!wish.count)
-        replicas_keep(zone, &wish);
+    /* Nobody else has it all: this node's replica is the one that a recovery finds. */
+    if (!wish.count) {
+        wish.count = zone->record.count;
+        memcpy(wish.backups, zone->record.backups, sizeof wish.backups);
+    }
     sh_zone_former_set(&wish, SHOAL_NID_NONE, 0);
     *wish_out = wish;
     return true;

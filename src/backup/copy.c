@@ -22,7 +22,9 @@
 #define CHUNK_COST 64u /* bytes that each chunk counts beside its own */
 #define RATE_SLICE 20u /* what may be copied at once is that part of a second's */
 #define FULL_NS UINT64_C(1000000)
-#define RESULTS_IDS 16384u /* of a claim, whose results are asked for at once */
+#define WAIT_MAX_NS UINT64_C(10000000000) /* copies wait for what is brought back */
+#define FREE_NS UINT64_C(10000000000)     /* and are free then, before they wait again */
+#define RESULTS_IDS 16384u                /* of a claim, whose results are asked for at once */
 
 unsigned sh_copies_max(const struct sh_backup *backup)
 {
@@ -44,6 +46,20 @@ bool sh_copy_is_free(const struct sh_backup *backup)
     for (unsigned i = 0; i < SH_COPIES_MAX; i++)
         busy += backup->copies[i].zone != NULL;
     return busy < sh_copies_max(backup);
+}
+
+void sh_backup_copies_wait(struct sh_backup *backup, uint64_t now_ns, uint64_t until_ns)
+{
+    if (!backup->copies_wait_ns || now_ns >= backup->copies_wait_ns + FREE_NS)
+        backup->copies_waits_ns = now_ns;
+    backup->copies_wait_ns = until_ns;
+}
+
+bool sh_copy_waits(const struct sh_own_zone *zone, uint64_t now_ns)
+{
+    const struct sh_backup *backup = zone->backup;
+    return now_ns < backup->copies_wait_ns && now_ns < backup->copies_waits_ns + WAIT_MAX_NS &&
+           !atomic_load(&zone->is_bare);
 }
 
 void sh_copy_begin(struct sh_sink *sink)
@@ -333,6 +349,9 @@ unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns)
     for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
         struct sh_copy *copy = &backup->copies[i];
         unsigned done = 0;
+        bool may_wait = copy->zone && !copy->rewriting && copy->phase < SH_COPY_SETTLES;
+        if (may_wait && sh_copy_waits(copy->zone, now_ns))
+            continue;
         while (copy->zone && done < CHUNKS_A_STEP &&
                (backup->copy_bytes > 0 || copy->rewriting || copy->phase >= SH_COPY_SETTLES) &&
                copy_one(copy))

@@ -542,6 +542,8 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
         return UINT64_MAX;
     if (well && !sh_backup_has_other(zone))
         return sh_zone_is_large(zone) ? now_ns + ROOM_NS : UINT64_MAX;
+    if (sh_copy_waits(zone, now_ns))
+        return zone->backup->copies_wait_ns;
     struct sh_sink *sink = NULL;
     if (well < zone->record.wanted && sh_backup_choose(zone, well + 1, now_ns, chosen)) {
         /* Of the node's old replica, which goes when the new one begins, only the record says something now. */

@@ -389,8 +389,12 @@ static struct sh_replication_open open_of(const struct sh_sink *sink)
     struct sh_zone_claim claim;
     uint64_t first = sh_store_ids_wanted(config->store);
     first = shoal_cid_make(config->nid, first).v;
-    if (sh_zone_claim_get(zone, 0, &claim))
+    for (size_t slot = 0; sh_zone_claim_get(zone, slot, &claim); slot++) {
+        if (claim.first > claim.last)
+            continue; /* an empty place */
         first = claim.first;
+        break;
+    }
     return (struct sh_replication_open){
         .zone = zone->record.id,
         .incarnation = zone->record.incarnation,

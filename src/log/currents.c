@@ -20,15 +20,8 @@ struct slot {
     uint64_t chunk, value; /* value 0: free */
 };
 
-/* The slots of the rest are sorted in blocks, and the blocks merged: reading in order then needs 2 bytes a slot and no copy,
- * and one step sorts no more than a block. A block's head is its next chunk in order; done when at == count. */
+/* The slots of the rest are told in blocks, each sorted by itself, so that no step sorts all of them. */
 #define BLOCK SH_CURRENTS_PIECE
-
-struct head {
-    uint64_t chunk;
-    uint32_t block;
-    uint16_t at, count;
-};
 
 _Static_assert(BLOCK <= UINT16_MAX, "a place in a block has 16 bits");
 
@@ -39,12 +32,6 @@ struct sh_currents {
     uint64_t *array;
     struct slot *slots;
     size_t room, used; /* slots; room > rest_max, so one is always free */
-    /* Reading in order. */
-    uint16_t *order;    /* of each block, the places of its chunks, ascending */
-    struct head *heads; /* of each block; a heap, the lowest chunk first, once all are sorted */
-    size_t blocks, unsorted; /* the last blocks are sorted first */
-    size_t next;             /* the piece that may come next */
-    uint64_t array_at;       /* chunks of the array that were told */
 };
 
 /* --- Creation --------------------------------------------------------------------------------- */
@@ -55,18 +42,12 @@ static size_t room_of(const struct sh_currents_config *config)
     return (size_t)(config->rest_max + config->rest_max / 3 + NEIGHBOURS);
 }
 
-static size_t blocks_of(size_t room)
-{
-    return (room + BLOCK - 1) / BLOCK;
-}
-
 size_t sh_currents_bytes(const struct sh_currents_config *config)
 {
     SH_ASSERT(config->count <= SH_CURRENTS_CHUNKS_MAX);
     SH_ASSERT(config->rest_max <= SH_CURRENTS_CHUNKS_MAX);
-    size_t room = room_of(config);
     return sizeof(struct sh_currents) + (size_t)config->count * sizeof(uint64_t) +
-           room * (sizeof(struct slot) + sizeof(uint16_t)) + blocks_of(room) * sizeof(struct head);
+           room_of(config) * sizeof(struct slot);
 }
 
 struct sh_currents *sh_currents_make(const struct sh_currents_config *config, void *memory)
@@ -77,11 +58,8 @@ struct sh_currents *sh_currents_make(const struct sh_currents_config *config, vo
     currents->config = *config;
     currents->eon_turned = config->eon ^ SH_REPLOG_EON;
     currents->room = room_of(config);
-    currents->blocks = blocks_of(currents->room);
     currents->slots = (struct slot *)(currents + 1);
-    currents->heads = (struct head *)(currents->slots + currents->room);
-    currents->array = (uint64_t *)(currents->heads + currents->blocks);
-    currents->order = (uint16_t *)(currents->array + config->count);
+    currents->array = (uint64_t *)(currents->slots + currents->room);
     return currents;
 }
 
@@ -269,7 +247,6 @@ enum shoal_err sh_currents_put(struct sh_currents *currents, uint64_t first, uin
     SH_ASSERT(first <= last);
     if (!has_room(currents, first, last))
         return SHOAL_EFULL;
-    currents->next = 0;
     uint64_t value = value_of(currents, version, is_removal);
     for (uint64_t at = first, end;; at = end + 1) {
         end = part_last(currents, at, last);
@@ -282,36 +259,6 @@ enum shoal_err sh_currents_put(struct sh_currents *currents, uint64_t first, uin
     }
     SH_ASSERT(currents->used <= currents->config.rest_max);
     return SHOAL_OK;
-}
-
-/* Frees a slot. A chunk behind it, up to the next free slot, moves up if its home is not between the freed slot and its own:
- * or it would not be found behind a free one. */
-static void slot_free(struct sh_currents *currents, size_t freed)
-{
-    struct slot *slots = currents->slots;
-    for (size_t at = slot_behind(currents, freed); slots[at].value;
-         at = slot_behind(currents, at)) {
-        size_t home = home_of(currents, slots[at].chunk);
-        bool is_between = freed < at ? freed < home && home <= at : freed < home || home <= at;
-        if (is_between)
-            continue;
-        slots[freed] = slots[at];
-        freed = at;
-    }
-    slots[freed].value = 0;
-    currents->used--;
-}
-
-void sh_currents_forget(struct sh_currents *currents, uint64_t chunk)
-{
-    if (!value_get(currents, chunk))
-        return;
-    currents->next = 0;
-    currents->known--;
-    if (is_in_array(currents, chunk))
-        currents->array[chunk - currents->config.base] = 0;
-    else
-        slot_free(currents, slot_find(currents, chunk));
 }
 
 /* --- Reading all ------------------------------------------------------------------------------ */
@@ -341,66 +288,21 @@ static void sort(const struct slot *slots, uint16_t *order, size_t count)
     }
 }
 
-static bool is_done(const struct head *head)
+/* Ascending, as the version log wants it (replog_compact.c). */
+static void block_tell(const struct sh_currents *currents, size_t from, each_fn *each, void *arg)
 {
-    return head->at == head->count;
-}
-
-static bool is_before(const struct head *a, const struct head *b)
-{
-    return !is_done(a) && (is_done(b) || a->chunk < b->chunk);
-}
-
-/* Moves the head at a place down to where it belongs among those below it, which are heaps. */
-static void heads_sift(struct sh_currents *currents, size_t at)
-{
-    struct head *heads = currents->heads, moved = heads[at];
-    for (size_t child; (child = 2 * at + 1) < currents->blocks; at = child) {
-        if (child + 1 < currents->blocks && is_before(&heads[child + 1], &heads[child]))
-            child++;
-        if (!is_before(&heads[child], &moved))
-            break;
-        heads[at] = heads[child];
-    }
-    heads[at] = moved;
-}
-
-/* Sorts a block; returns how many chunks it has. */
-static size_t block_sort(struct sh_currents *currents, size_t block)
-{
-    size_t from = block * BLOCK, count = 0;
+    uint16_t order[BLOCK];
+    size_t count = 0;
     size_t places = currents->room - from < BLOCK ? currents->room - from : BLOCK;
     const struct slot *slots = currents->slots + from;
-    uint16_t *order = currents->order + from;
     for (size_t at = 0; at < places; at++)
         if (slots[at].value)
             order[count++] = (uint16_t)at;
     sort(slots, order, count);
-    return count;
-}
-
-/* Sorts a block, and puts its head into the heap: from the last block to the first, as a heap is built. */
-static void block_add(struct sh_currents *currents, size_t block)
-{
-    size_t count = block_sort(currents, block), from = block * BLOCK;
-    uint64_t lowest = count ? currents->slots[from + currents->order[from]].chunk : 0;
-    currents->heads[block] =
-        (struct head){.chunk = lowest, .block = (uint32_t)block, .count = (uint16_t)count};
-    heads_sift(currents, block);
-}
-
-/* The lowest chunk of the rest that was not told yet. */
-static void rest_tell(struct sh_currents *currents, each_fn *each, void *arg)
-{
-    struct head *head = &currents->heads[0];
-    const struct slot *slots = currents->slots + (size_t)head->block * BLOCK;
-    const uint16_t *order = currents->order + (size_t)head->block * BLOCK;
-    uint64_t chunk = head->chunk, value = slots[order[head->at]].value;
-    head->at++;
-    if (!is_done(head))
-        head->chunk = slots[order[head->at]].chunk;
-    heads_sift(currents, 0);
-    tell(currents, chunk, chunk, value, each, arg);
+    for (size_t i = 0; i < count; i++) {
+        const struct slot *slot = &slots[order[i]];
+        tell(currents, slot->chunk, slot->chunk, slot->value, each, arg);
+    }
 }
 
 /* The chunks of the array from a place on, so many at the most, that have one version or none; returns how many. */
@@ -418,40 +320,9 @@ static size_t array_tell(const struct sh_currents *currents, uint64_t place, siz
     return count;
 }
 
-bool sh_currents_each(struct sh_currents *currents, size_t piece, each_fn *each, void *arg)
-{
-    SH_ASSERT(piece == 0 || piece == currents->next);
-    if (piece == 0) {
-        currents->unsorted = currents->blocks;
-        currents->array_at = 0;
-    }
-    currents->next = piece + 1;
-    if (currents->unsorted) {
-        block_add(currents, --currents->unsorted);
-        return true;
-    }
-    const struct head *rest = &currents->heads[0];
-    for (size_t left = SH_CURRENTS_PIECE; left;) {
-        bool is_array_over = currents->array_at == currents->config.count;
-        if (!is_done(rest) && (is_array_over || rest->chunk < currents->config.base)) {
-            rest_tell(currents, each, arg);
-            left--;
-        } else if (!is_array_over) {
-            size_t told = array_tell(currents, currents->array_at, left, each, arg);
-            currents->array_at += told;
-            left -= told;
-        } else {
-            currents->next = 0;
-            return false;
-        }
-    }
-    return true;
-}
-
-bool sh_currents_walk(struct sh_currents *currents, size_t piece, each_fn *each, void *arg)
+bool sh_currents_walk(const struct sh_currents *currents, size_t piece, each_fn *each, void *arg)
 {
     size_t pieces = (size_t)((currents->config.count + BLOCK - 1) / BLOCK);
-    currents->next = 0;
     if (piece < pieces) {
         uint64_t at = (uint64_t)piece * BLOCK;
         uint64_t left = currents->config.count - at, end = at + (left < BLOCK ? left : BLOCK);
@@ -459,12 +330,8 @@ bool sh_currents_walk(struct sh_currents *currents, size_t piece, each_fn *each,
             at += array_tell(currents, at, (size_t)(end - at), each, arg);
         return true;
     }
-    size_t block = piece - pieces, from = block * BLOCK;
-    SH_ASSERT(block < currents->blocks);
-    size_t count = block_sort(currents, block);
-    for (size_t i = 0; i < count; i++) {
-        const struct slot *slot = &currents->slots[from + currents->order[from + i]];
-        tell(currents, slot->chunk, slot->chunk, slot->value, each, arg);
-    }
-    return block + 1 < currents->blocks;
+    size_t from = (piece - pieces) * BLOCK;
+    SH_ASSERT(from < currents->room);
+    block_tell(currents, from, each, arg);
+    return currents->room - from > BLOCK;
 }

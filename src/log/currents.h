@@ -1,19 +1,20 @@
-/* The current version of each chunk of a zone, for the cleaner of its segments and for recovery: both load the version log
- * and the versions of the epoch that goes on, in any order, and then ask of each entry whether it is the current one.
+/* The current version of each chunk of a zone, for the cleaner of its segments and for dumps: both learn versions in any
+ * order, and then ask of each entry whether it is the current one. A reading of a zone has newest.h for that, as it does not
+ * know beforehand which chunks there are.
  *
  *   array:  [version]          of the chunks base, base + 1, ...: the long range that most of a zone is
  *   rest:   [chunk, version]   of all others: a hash table with linear probing
  *
  * A version of the current eon is newer than one of the other; in an eon the higher epoch is newer, in an epoch the higher
  * number. So an entry that the cleaner gives the new eon needs an epoch below those of the writes that come then. A
- * removal has a version as a write has, and is the current one until it is forgotten.
+ * removal has a version as a write has.
  *
  * All memory is had at creation, in one piece of zeros, which the kernel makes when they are used: 8 bytes a chunk of the
- * array, 24 a chunk of the rest. The time of a put grows with its run, so a step puts a long one in parts; each does no
- * more than SH_CURRENTS_PIECE says; the other calls look at one chunk.
+ * array, 22 a chunk of the rest. The time of a put grows with its run, so a step puts a long one in parts; a walk tells up
+ * to SH_CURRENTS_PIECE at a time; the other calls look at one chunk.
  *
  * DXRAM thesis 6 IV.2 (versions), 5 VI.B (array and hash table; there the range is found around the mean of the IDs, here
- * the caller says it), 5 VI.C (order). Threads: one at a time; get, is_current and is_kept of several at a time while nothing
+ * the caller says it). Threads: one at a time; get, is_current and is_kept of several at a time while nothing
  * else is called. */
 #ifndef SH_LOG_CURRENTS_H
 #define SH_LOG_CURRENTS_H
@@ -64,26 +65,15 @@ void sh_currents_keep(struct sh_currents *currents, uint64_t chunk,
 bool sh_currents_is_kept(const struct sh_currents *currents, uint64_t chunk,
                          struct sh_replog_version version);
 
-/* Nothing is known of the chunk any more: a removal of which no entry is left. */
-void sh_currents_forget(struct sh_currents *currents, uint64_t chunk);
-
 /* Chunks of which a version is known. */
 uint64_t sh_currents_count(const struct sh_currents *currents);
 
 /* Calls each for all chunks of which a version is known, in pieces that a step can do: piece 0, 1, and so on, until false
- * is returned. Chunks ascend over all pieces. Consecutive chunks of the array with one version come as a run, but
- * one that goes on in the next piece, and chunks of the rest, come apart. The first pieces sort the rest and call
- * nothing. Piece 0 begins anew at any time; put and forget end it, so that only piece 0 may follow, and each calls neither. */
+ * is returned. Chunks ascend within a piece only. Consecutive chunks of the array with one version come as a run, but one
+ * that goes on in the next piece, and chunks of the rest, come apart. put may come between the pieces, but not from within
+ * each: what was known before piece 0 is told, as it is now or was then; of what is new, some. */
 #define SH_CURRENTS_PIECE 1024
-bool sh_currents_each(struct sh_currents *currents, size_t piece,
-                      void (*each)(void *arg, uint64_t first, uint64_t last,
-                                   struct sh_replog_version version, bool is_removal),
-                      void *arg);
-
-/* The same, in the order in which they lie: chunks ascend within a piece only. put may come between the pieces: what was
- * known before piece 0 is told, as it is now or was then; of what is new, some. After forget only piece 0 may follow.
- * Ends a sh_currents_each. */
-bool sh_currents_walk(struct sh_currents *currents, size_t piece,
+bool sh_currents_walk(const struct sh_currents *currents, size_t piece,
                       void (*each)(void *arg, uint64_t first, uint64_t last,
                                    struct sh_replog_version version, bool is_removal),
                       void *arg);

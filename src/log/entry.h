@@ -89,6 +89,12 @@ struct sh_replog_entry {
     struct sh_bytes payload; /* up to SH_REPLOG_PAYLOAD_MAX; borrowed. at NULL: as many zeros */
 };
 
+/* The ID of its chunk; a completion record has none. */
+static inline uint64_t sh_replog_chunk_of(const struct sh_replog_entry *entry)
+{
+    return entry->local_id | (uint64_t)entry->creator << 48;
+}
+
 static inline bool sh_replog_is_completion(const struct sh_replog_entry *entry)
 {
     return !entry->creator && entry->local_id == SH_REPLOG_COMPLETION_ID;

@@ -205,7 +205,7 @@ static enum shoal_err head_note(struct sh_inspect_of *zone, const struct sh_span
 
 static void entry_note(struct sh_inspect_of *zone, const struct sh_replog_entry *entry)
 {
-    uint64_t chunk = entry->local_id | (uint64_t)entry->creator << 48;
+    uint64_t chunk = sh_replog_chunk_of(entry);
     zone->seen.entries++;
     zone->seen.removals += entry->is_removal;
     zone->seen.payload_bytes += sh_replog_entry_stored(entry);

@@ -11,11 +11,6 @@ struct dump {
     struct sh_inspect_telling telling;
 };
 
-static uint64_t chunk_of(const struct sh_replog_entry *entry)
-{
-    return entry->local_id | (uint64_t)entry->creator << 48;
-}
-
 void sh_inspect_learn(struct sh_inspect_telling *telling, uint64_t first, uint64_t last,
                       struct sh_replog_version version, bool is_removal)
 {
@@ -35,7 +30,7 @@ void sh_inspect_entry_take(struct sh_inspect_telling *telling, const struct sh_r
                            struct sh_inspect_entry *found)
 {
     const struct sh_replog_entry *entry = &found->entry;
-    uint64_t chunk = chunk_of(entry);
+    uint64_t chunk = sh_replog_chunk_of(entry);
     if (telling->chunk && chunk != telling->chunk)
         return;
     found->sequence = walk->span.first + walk->seen - sh_replog_is_last(entry);

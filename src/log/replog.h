@@ -121,7 +121,7 @@ struct sh_replog_zone_config {
     uint64_t first;
     uint64_t bytes_max;
     /* The long range of chunks that most of the zone is, for the cleaner: 8 bytes of memory each while it cleans the zone. Of
-     * others, as many as rest_max, 24 bytes each. */
+     * others, as many as rest_max, 22 bytes each. */
     uint64_t range_first, range_count, rest_max;
 };
 
@@ -216,18 +216,17 @@ struct sh_replog_read {
  * may leave them so), nothing of chunks that were removed; and the completion records of these writes that are not too old, and some that are over, also perhaps twice. Where the
  * caller drops chunks, one that was dropped may be handed out again; when all is over those count that were taken since.
  *
- * All slots are read once if the caller drops chunks, else twice; where there are writes that do not count, or an eon has begun, thrice; those with the tail once more. Memory: two slots, tail_bytes_max while the tail is handed out, and
- * 10 bytes a chunk of those that lie close, 220 of one that has no neighbours (log/newest.h). Errors as above: EBUSY, too, of a zone
- * that is being dropped. */
+ * All slots are read once if the caller drops chunks, else twice; thrice where there are writes that do not count, or an eon has begun; the last of several
+ * times without those of versions. Those with the tail are read once more. Memory: two slots; tail_bytes_max from when the tail is read until it is handed out;
+ * 10 bytes a chunk of those that lie close, 220 of one that has no neighbours (log/newest.h); and where the caller drops chunks, up to 130 a completion record. Errors as above. */
 SHOAL_NODISCARD enum shoal_err sh_replog_zone_read(struct sh_replog_zone *zone,
                                                    const struct sh_replog_read *read);
-/* How far that has come. A zone's slots may be read several times, so it is their share of all that is to be read, as far as that is known: it falls where the
- * zone turns out to be read once more. */
+/* How far a reading has come. It may read the zone's slots several times, so `read` is as large a share of `bytes` as what it has read is of all that it is to read, as far as
+ * that is known: it falls where the slots turn out to be read once more. */
 struct sh_replog_progress {
-    uint64_t read;  /* of `bytes`; 0: the zone is not being read */
+    uint64_t read;  /* of `bytes`; 0, too, while the zone is not being read */
     uint64_t bytes; /* of the zone's slots */
 };
-/* Looks at all slots of the zone. */
 struct sh_replog_progress sh_replog_zone_progress(const struct sh_replog_zone *zone);
 /* Whether the last reading of the zone has handed out its tail, all of it, be it empty: for `take` and `done`, and later. */
 bool sh_replog_zone_has_tail(const struct sh_replog_zone *zone);

@@ -111,9 +111,4 @@ void sh_replog_kept_pieces_make(struct sh_replog_kept_pieces *kept,
                                 const struct sh_replog_zone *zone,
                                 struct sh_replog_clean_memory *memory);
 
-static inline uint64_t sh_replog_chunk_of(const struct sh_replog_entry *entry)
-{
-    return entry->local_id | (uint64_t)entry->creator << 48;
-}
-
 #endif

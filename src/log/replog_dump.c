@@ -233,8 +233,8 @@ static bool entry_next(struct sh_replog_dump *dump, unsigned *work)
         if (!is_survey)
             sh_inspect_entry_take(&dump->telling, walk, &dump->found);
         else if (!sh_replog_is_completion(entry))
-            sh_inspect_chunks_note(&dump->zone, entry->local_id | (uint64_t)entry->creator << 48,
-                                   entry->local_id | (uint64_t)entry->creator << 48);
+            sh_inspect_chunks_note(&dump->zone, sh_replog_chunk_of(entry),
+                                   sh_replog_chunk_of(entry));
         break;
     case SH_REPLOG_WALKED_SPAN:
         if (learns_lives && dump->head.kind == SH_SLOT_ENTRIES)

@@ -30,7 +30,7 @@ static void row_add(struct list *list, const struct sh_inspect_entry *found)
     const struct sh_replog_entry *entry = &found->entry;
     assert_true(list->count < ENTRIES_MAX);
     list->rows[list->count++] =
-        (struct row){.chunk = entry->local_id | (uint64_t)entry->creator << 48,
+        (struct row){.chunk = sh_replog_chunk_of(entry),
                      .sequence = found->kind == SH_SLOT_ENTRIES ? found->sequence : 0,
                      .size = entry->payload.size,
                      .version = entry->version,

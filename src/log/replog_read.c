@@ -1,16 +1,10 @@
 /* Reading a zone: what is current of it is handed out, as a recovery needs it. The passes are replog_load.c's. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "log/replog_load_int.h"
 
 #define RUN_EACH 65536u /* chunks of a run that are learned at a time */
-
-static uint64_t chunk_of(const struct sh_replog_entry *entry)
-{
-    return entry->local_id | (uint64_t)entry->creator << 48;
-}
 
 /* At the first look chunks are handed out already, since the caller drops those of which something newer is found. Not once entries of
  * two eons were seen: versions that differ may have one value by the other eon's name, and none could be told from the other. */
@@ -50,14 +44,12 @@ static uint64_t value_of(const struct sh_replog_load *load, const struct sh_repl
 /* Keeps a copy of a completion record: whether it counts is not known yet. */
 static enum shoal_err record_add(struct sh_replog_load *load, struct sh_bytes bytes)
 {
-    if (load->records_count == load->records_room) {
-        size_t room = 2 * load->records_room + 64;
-        struct sh_replog_record *records = realloc(load->records, room * sizeof *records);
-        if (!records)
-            return SHOAL_ENOMEM;
-        load->records = records;
-        load->records_room = room;
-    }
+    void *items = load->records;
+    enum shoal_err err = sh_replog_room_make(&items, load->records_count, &load->records_room,
+                                             sizeof *load->records);
+    load->records = items;
+    if (err)
+        return err;
     struct sh_replog_record *record = &load->records[load->records_count++];
     SH_ASSERT(bytes.size <= sizeof record->bytes);
     record->size = (uint8_t)bytes.size;
@@ -160,7 +152,7 @@ static enum shoal_err completion_handle(struct sh_replog_load *load,
 /* EAGAIN: it is not taken now; what was learned of it is no news when it is handled again. */
 static enum shoal_err chunk_handle(struct sh_replog_load *load, const struct sh_replog_entry *entry)
 {
-    uint64_t chunk = chunk_of(entry), *cell = sh_newest_cells(load->newest, chunk);
+    uint64_t chunk = sh_replog_chunk_of(entry), *cell = sh_newest_cells(load->newest, chunk);
     enum shoal_err err = SHOAL_OK;
     if (!cell)
         return SHOAL_ENOMEM;
@@ -182,7 +174,7 @@ bool sh_replog_handle_seen(struct sh_replog_load *load)
     uint64_t chunks[SH_REPLOG_SEEN];
     if (load->seen_at == 0) {
         for (unsigned i = 0; i < load->seen_count; i++)
-            chunks[i] = chunk_of(&load->seen[i]);
+            chunks[i] = sh_replog_chunk_of(&load->seen[i]);
         sh_newest_prefetch(load->newest, chunks, load->seen_count);
     }
     for (; load->seen_at < load->seen_count; load->seen_at++) {

@@ -7,7 +7,7 @@
  * When an epoch ends, all that versions.h has of it is written: a flush. A flush of the other kind, a compaction, has the
  * current version of each chunk, so that the flushes before it are needed no more. Flushes have rising
  * numbers, and their pieces count from 0; a chunk may come in several of them. Whether pieces are missing, and which version
- * is the newest (currents.h), is for the caller to see. A piece is checked alone: one that is torn or damaged takes no other
+ * is the newest (currents.h, newest.h), is for the caller to see. A piece is checked alone: one that is torn or damaged takes no other
  * with it.
  *
  *   0   u32   magic "SHVL"

@@ -45,7 +45,7 @@
 #define SH_ZONE_LOST 2u      /* no replica is left that could be recovered */
 #define SH_ZONE_OLD 4u       /* in answers only: the record is old, see above */
 #define SH_ZONE_FORMER 8u    /* it is being recovered: if, and only if, `former` is a node */
-/* FORMER, and another node was to bring it back before, and has failed. Some replicas may have what that one wrote, under numbers that the owner gives again: it goes on with
+/* FORMER, and another node was to bring it back before, or has, and failed before another backup had all. Some replicas may have what that one wrote, under numbers that the owner gives again: it goes on with
  * its own replica only. */
 #define SH_ZONE_AGAIN 16u
 #define SH_ZONE_OLDER 32u /* if, and only if, `older` is not 0 */

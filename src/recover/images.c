@@ -7,7 +7,7 @@
 
 #define PLACES_MAX (UINT64_C(1) << 24) /* of claims: four times what a zone of 256 MiB can use */
 #define DROPS_A_STEP 4096u             /* chunks that are looked at: a millisecond at most */
-#define LOOKS_A_STEP 1024u             /* at claims, and at what lies between two */
+#define LOOK_COST 4u                   /* of them, of a claim, or of what lies between two */
 
 static void *grown(void *array, size_t *room, size_t wanted, size_t each)
 {
@@ -384,26 +384,31 @@ static enum shoal_err one_drop(struct sh_images *images, uint64_t chunk, bool is
     return !err && is_left ? left_add(images, chunk) : err;
 }
 
-/* Goes over what the store has of some IDs, from where the last call has come; 0: from the first. EAGAIN: there is more. */
+/* Goes over what the store has of some IDs, from where the last call has come; 0: from the first. EAGAIN: there is more, as so many chunks of a step were looked at. */
 static enum shoal_err each_drop(struct sh_images *images, uint64_t number,
-                                const struct sh_zone_claim *all, uint64_t *from, bool are_left)
+                                const struct sh_zone_claim *all, uint64_t *from, bool are_left,
+                                unsigned *looks)
 {
     uint64_t chunk = *from ? *from : all->first;
     enum shoal_err err = SHOAL_OK;
     SH_ASSERT(all->first <= chunk && chunk <= all->last);
     *from = 0;
     sh_store_witness_pause(images->is_online);
-    for (unsigned i = 0; sh_backup_chunk_next(images->backup, all, chunk, &chunk); i++) {
-        if (i == DROPS_A_STEP)
+    while (sh_backup_chunk_next(images->backup, all, chunk, &chunk)) {
+        uint64_t last = chunk;
+        if (++*looks > DROPS_A_STEP)
             err = SHOAL_EAGAIN;
         else if (is_its(images, number, chunk))
             err = one_drop(images, chunk, are_left);
+        else if (!images->counts) /* all that the other zone claims is passed over */
+            (void)sh_backup_claimant(images->backup, chunk, &last);
         if (err) {
             *from = chunk;
             break;
         }
-        if (chunk++ == all->last)
+        if (last >= all->last)
             break;
+        chunk = last + 1;
     }
     sh_store_witness_pause(false);
     return err;
@@ -412,17 +417,19 @@ static enum shoal_err each_drop(struct sh_images *images, uint64_t number,
 enum shoal_err sh_images_leave(struct sh_images *images, uint64_t number, uint64_t first,
                                uint64_t last)
 {
+    unsigned looks = 0;
     SH_ASSERT(number);
     return each_drop(images, number, &(struct sh_zone_claim){first, last}, &images->leave_from,
-                     true);
+                     true, &looks);
 }
 
 /* The chunks of a hull that no claim has. EAGAIN: there are more. */
-static enum shoal_err strays_leave(struct sh_images *images, const struct sh_zone_claim *hull)
+static enum shoal_err strays_leave(struct sh_images *images, const struct sh_zone_claim *hull,
+                                   unsigned *looks)
 {
     const struct sh_metadata_run *runs = images->runs;
     uint64_t from = images->settle_from ? images->settle_from : hull->first;
-    for (unsigned looks = 0; from <= hull->last; looks++) {
+    while (from <= hull->last) {
         size_t at = sh_metadata_runs_find(runs, images->runs_count, from);
         bool is_claimed = at < images->runs_count && runs[at].first.v <= from;
         uint64_t to = at == images->runs_count ? hull->last
@@ -430,9 +437,10 @@ static enum shoal_err strays_leave(struct sh_images *images, const struct sh_zon
                                                : runs[at].first.v - 1;
         const struct sh_zone_claim gap = {from, to < hull->last ? to : hull->last};
         images->settle_from = from;
-        enum shoal_err err = looks == LOOKS_A_STEP ? SHOAL_EAGAIN : SHOAL_OK;
+        *looks += LOOK_COST;
+        enum shoal_err err = *looks > DROPS_A_STEP ? SHOAL_EAGAIN : SHOAL_OK;
         if (!err && !is_claimed)
-            err = each_drop(images, 0, &gap, &images->leave_from, true);
+            err = each_drop(images, 0, &gap, &images->leave_from, true, looks);
         if (err)
             return err;
         from = gap.last + 1;
@@ -445,8 +453,9 @@ enum shoal_err sh_images_settle(struct sh_images *images)
 {
     SH_ASSERT(!images->ops_count);
     enum shoal_err err = images->runs ? SHOAL_OK : runs_make(images);
+    unsigned looks = 0;
     for (; !err && images->settle_hull < images->hulls_count; images->settle_hull += !err)
-        err = strays_leave(images, &images->hulls[images->settle_hull]);
+        err = strays_leave(images, &images->hulls[images->settle_hull], &looks);
     if (err)
         return err;
     left_settle(images);
@@ -456,11 +465,12 @@ enum shoal_err sh_images_settle(struct sh_images *images)
 
 enum shoal_err sh_images_undo(struct sh_images *images, uint64_t number)
 {
+    unsigned looks = 0;
     images->ops_count = 0; /* those will not be */
     if (!images->hulls_count)
         return SHOAL_OK;
     enum shoal_err err = each_drop(images, number, &images->hulls[images->hulls_count - 1],
-                                   &images->undo_from, false);
+                                   &images->undo_from, false, &looks);
     if (!err)
         images->hulls_count--;
     return !err && images->hulls_count ? SHOAL_EAGAIN : err;

@@ -352,9 +352,10 @@ static void end_ask(struct sh_restoring_end *end, uint64_t now_ns)
 static void ends_begin(struct sh_restoring *job, uint64_t now_ns)
 {
     const struct sh_zone *record = &job->record;
+    unsigned count = record->flags & SH_ZONE_AGAIN ? 0 : record->count; /* else they do not go on */
     job->ends_count = 0;
     job->ends_ns = now_ns + ENDS_NS;
-    for (unsigned i = 0; i < record->count; i++) {
+    for (unsigned i = 0; i < count; i++) {
         if (record->backups[i].nid.v == job->restorer->nid.v)
             continue;
         job->ends[job->ends_count++] = (struct sh_restoring_end){
@@ -715,6 +716,11 @@ void sh_restorer_destroy(struct sh_restorer *restorer)
         job_free(restorer->jobs);
     }
     free(restorer);
+}
+
+bool sh_restorer_is_reading(const struct sh_restorer *restorer)
+{
+    return restorer->reading && restorer->reading->is_reading;
 }
 
 bool sh_restorer_is_opening(const struct sh_restorer *restorer)

@@ -82,6 +82,8 @@ void sh_restorer_destroy(struct sh_restorer *restorer);
 unsigned sh_restorer_step(struct sh_restorer *restorer, uint64_t now_ns);
 uint64_t sh_restorer_due_ns(const struct sh_restorer *restorer);
 
+/* Whether the log of a zone is being read. */
+bool sh_restorer_is_reading(const struct sh_restorer *restorer);
 /* Whether a zone is to be served as soon as its record says so, or as what came of requests is told. */
 bool sh_restorer_is_opening(const struct sh_restorer *restorer);
 

@@ -346,16 +346,16 @@ static void record_order(struct job *job, uint8_t kind, const struct sh_zone *zo
     job->due_ns = now_of(superpeer) + (err ? AGAIN_NS : REMIND_NS);
 }
 
-/* The record is to name the next owner, and the one that failed. */
+/* The record is to name the next owner, and the one that failed. An owner that is one of its own backups had brought the zone back, and no other backup has all of it yet. */
 static void owner_order(struct job *job, const struct sh_zone *record)
 {
     const struct sh_node *node = node_of(job->superpeer, job->chosen);
     struct sh_zone zone = *record;
     SH_ASSERT(node && node->state == SH_NODE_UP);
-    if (zone.former.v)
-        zone.flags |= SH_ZONE_AGAIN;
-    else
+    bool is_again = zone.former.v || sh_zone_has_backup(&zone, zone.owner, 0);
+    if (!zone.former.v)
         sh_zone_former_set(&zone, zone.owner, zone.life);
+    zone.flags |= is_again ? SH_ZONE_AGAIN : 0;
     if (is_older(job))
         sh_zone_older_set(&zone, zone.older + 1);
     zone.owner = node->nid;

@@ -327,6 +327,22 @@ static void a_restorer_fails(void **state)
     assert_int_equal(record_of(1).former_life, LIFE(0));
 }
 
+/* One that has opened the zone, and fails before another backup has all of it: it is among the backups that the record names. */
+static void a_restorer_fails_while_it_needs_its_own(void **state)
+{
+    (void)state;
+    put(1, 3);
+    fails(peers[0]);
+    (void)run_for(100 * MS);
+    assert_false(record_of(1).flags & SH_ZONE_AGAIN);
+    recovered(1);
+    const struct sh_zone opened = record_of(1);
+    assert_true(sh_zone_has_backup(&opened, opened.owner, 0));
+    fails(opened.owner);
+    (void)run_for(100 * MS);
+    assert_true(record_of(1).former.v && record_of(1).flags & SH_ZONE_AGAIN);
+}
+
 /* One that fails before it was told of the zone: nobody but the record knows of it. */
 static void a_restorer_fails_before_it_is_told(void **state)
 {
@@ -469,6 +485,7 @@ int main(void)
         CASE(a_zone_is_lost),
         CASE(who_made_a_zone_is_told),
         CASE(a_restorer_fails),
+        CASE(a_restorer_fails_while_it_needs_its_own),
         CASE(a_restorer_fails_before_it_is_told),
         CASE(a_restorer_is_silent),
         CASE(a_restorer_has_no_room),
