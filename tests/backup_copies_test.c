@@ -287,39 +287,18 @@ static void waits_for(uint64_t ns)
 static void copies_wait(void **state)
 {
     (void)state;
-    uint64_t before = 0;
-    (void)zones_make(1, RATE);
+    uint64_t copied[40];
+    (void)zones_make(1, RATE / 4);
     owner_pass(&owner, SECOND);
     for (unsigned i = 0; i < 40; i++) {
-        uint64_t now = owner_status(&owner).copied_bytes;
-        assert_true(i < 3 || i > 8 || now == before); /* a large chunk is ended first */
-        assert_true(i > 8 || owner_status(&owner).under_replicated);
-        before = now;
         waits_for(SECOND + FAKE_MS);
         owner_pass(&owner, SECOND);
+        copied[i] = owner_status(&owner).copied_bytes;
     }
-    assert_int_equal(owner_status(&owner).under_replicated, 0);
+    assert_true(copied[8] == copied[2]); /* a large chunk is ended first */
+    assert_true(copied[39] > copied[8] + 10 * RATE / 4);
     owner_settle(&owner);
     owner_close(&owner);
-}
-
-/* Nor does one wait in the midst of a large chunk, which would keep others from writing to its zone. */
-static void writes_go_on_while_copies_wait(void **state)
-{
-    (void)state;
-    for (unsigned round = 0; round < 8; round++) {
-        struct puts puts = {.next = 0};
-        (void)zones_make(1, 4 * RATE);
-        owner_pass(&owner, (100 + 137 * round) * FAKE_MS);
-        for (unsigned i = 0; i < 200; i++) {
-            waits_for(SECOND);
-            puts_go_on(&puts);
-            owner_pass(&owner, 5 * FAKE_MS);
-        }
-        assert_true(puts.done > 20 && puts.longest_ns < SECOND / 4);
-        owner_settle(&owner);
-        owner_close(&owner);
-    }
 }
 
 /* But where a zone has no backup at all, no write is acknowledged before it has one. */
@@ -328,10 +307,11 @@ static void copies_of_bare_zones_do_not_wait(void **state)
     (void)state;
     (void)zones_make(2, 0);
     backup_fail(0, true);
-    for (unsigned i = 0; i < 20 && (!i || owner_status(&owner).under_replicated); i++) {
+    for (unsigned i = 0; i < 5; i++) {
         waits_for(2 * SECOND);
         owner_pass(&owner, SECOND);
     }
+    assert_true(owner_status(&owner).copied_bytes > LARGE);
     for (unsigned i = 0; i < CHUNKS; i++)
         (void)owner_change(&owner, OWNER_PUT, locals[i], size_of(i));
     owner_close(&owner);
@@ -348,7 +328,6 @@ int main(void)
         cmocka_unit_test(a_large_chunk_that_has_left_is_copied),
         cmocka_unit_test(results_are_copied),
         cmocka_unit_test(copies_wait),
-        cmocka_unit_test(writes_go_on_while_copies_wait),
         cmocka_unit_test(copies_of_bare_zones_do_not_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
