@@ -11,8 +11,8 @@
  * ends, or does not answer within half a minute. */
 SHOAL_NODISCARD enum shoal_err sh_redis_server_start(enum sh_placement placement,
                                                      struct sh_child *server_out);
-/* The same with an append-only file in that folder, synced each second. What that has is loaded before the server answers, for which it has
- * timeout_ns instead. */
+/* The same with an append-only file in that folder, synced each second. The server loads that file before it answers, and has timeout_ns for it
+ * instead. */
 SHOAL_NODISCARD enum shoal_err sh_redis_server_start_logged(enum sh_placement placement,
                                                             const char *folder, uint64_t timeout_ns,
                                                             struct sh_child *server_out);

@@ -6,7 +6,7 @@
  *
  * The zone has a number of this node's, which finds it here, and the ID that its creator gave it, which names it in records and logs.
  *
- * Its backups go on with what they have: OPEN tells them what the owner can still send, and up to where a replica may reach. One that lacks more is lost as any
+ * Its backups go on with what they have: OPEN tells them what the owner can still send, and up to where a replica may reach. A backup that lacks more is lost as any
  * other, and replaced. So are all of them if the zone was to be brought back before: some may have what that restorer sent, which this one does not. This node's own replica is not written to any more: it counts as that of a backup that has failed. So it stays in the record as long as that
  * names nobody else, and nothing is acknowledged until then. */
 #include <stdlib.h>

@@ -143,7 +143,7 @@ void sh_backup_left_found(struct sh_backup *backup, uint64_t number, uint64_t ch
 
 /* Adopts a zone whose record names this life as the owner, and a former one: makes it, under a number of this node's that names it here, with its
  * recorded backups, from which acknowledgements are waited for. begin: the number of the first write that any of these may lack; end: before which this node
- * has all. What is between comes next, by sh_backup_adopt_write. Where the record says that another node has tried before, only this node's replica counts: other backups begin anew. ENOMEM, ELIMIT. */
+ * has all. The caller tells what is between next, by sh_backup_adopt_write. Where the record says that another node has tried before, only this node's replica counts: other backups begin anew. ENOMEM, ELIMIT. */
 SHOAL_NODISCARD enum shoal_err sh_backup_zone_adopt(struct sh_backup *backup,
                                                     const struct sh_zone *record, uint64_t begin,
                                                     uint64_t end, uint64_t *number_out);

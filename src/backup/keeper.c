@@ -256,7 +256,7 @@ static enum shoal_err log_add(struct sh_keeper *keeper, struct sh_kept *kept,
         return err == SHOAL_EINVAL ? SHOAL_EEXIST : err;
     sh_kept_state_set(keeper, kept, SH_KEPT_OPEN);
     kept->part = 0;
-    /* An owner that has made the zone has acknowledged nothing that it can't send any more. One that took the zone over may send what others acknowledged, up to there. */
+    /* An owner that has made the zone has acknowledged nothing that it can't send any more. An owner that took the zone over may send what others acknowledged, up to there. */
     kept->whole_at = open->flags & SH_REPLICATION_ANEW ? 0 : open->begun;
     return SHOAL_OK;
 }

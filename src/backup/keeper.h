@@ -98,7 +98,7 @@ typedef void (*sh_keeper_taken)(void *arg, struct sh_replog_zone *zone, uint64_t
  * ECORRUPT: it is damaged; ENOMEM, EIO. */
 SHOAL_NODISCARD enum shoal_err sh_keeper_take(struct sh_keeper *keeper, uint64_t zone,
                                               sh_keeper_taken taken, void *arg);
-/* It is not needed for now, as it was. */
+/* Whoever took the replica does not bring the zone back now, and has left the replica unchanged: it may be taken again. */
 void sh_keeper_give_back(struct sh_keeper *keeper, uint64_t zone);
 /* The zone has other replicas: drops this one, which was taken. EBUSY: the log can't now. Errors of sh_replog_zone_drop. */
 SHOAL_NODISCARD enum shoal_err sh_keeper_taken_drop(struct sh_keeper *keeper, uint64_t zone);

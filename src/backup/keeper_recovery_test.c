@@ -598,7 +598,7 @@ static void test_a_part_is_not_whole(void **state)
     prepare_loads(0, 4);
 }
 
-/* One that has made the zone has what it acknowledged, or can send it. */
+/* An owner that has made the zone has what it acknowledged, or can send it. */
 static void test_a_replica_of_its_maker_is_whole(void **state)
 {
     (void)state;

@@ -149,7 +149,7 @@ void sh_client_save_end(struct sh_client_save *save);
 /* The process of a peer, and how many chunks have come to it from elsewhere so far. */
 SHOAL_NODISCARD enum shoal_err sh_client_arrivals(shoal *store, shoal_nid node,
                                                   uint64_t *instance_out, uint64_t *arrivals_out);
-/* What a restore has done. */
+/* Chunks that a restore has made, found there as they were, left as they were, and replaced. */
 struct sh_client_restored {
     uint64_t made, same, skipped, replaced;
     shoal_cid cid; /* with EEXIST: that is there, with other bytes */

@@ -42,6 +42,17 @@ void sh_copy_path(const struct sh_copy_folder *folder, shoal_nid node,
     SH_ASSERT(size > 0 && size < SH_COPY_PATH_MAX); /* by sh_copy_folder_open */
 }
 
+struct sh_copy_totals sh_copy_totals(const struct sh_copy_manifest *manifest)
+{
+    struct sh_copy_totals sums = {.chunks = 0};
+    for (size_t i = 0; i < manifest->count; i++) {
+        sums.chunks += manifest->pieces[i].chunks;
+        sums.payload_bytes += manifest->pieces[i].payload_bytes;
+        sums.file_bytes += manifest->pieces[i].file_bytes;
+    }
+    return sums;
+}
+
 const struct sh_copy_piece *sh_copy_piece_find(const struct sh_copy_manifest *manifest,
                                                shoal_nid node)
 {

@@ -54,6 +54,11 @@ void sh_copy_folder_close(struct sh_copy_folder *folder);
 /* Adds a piece, in the place of one of the same node. ENOMEM. */
 SHOAL_NODISCARD enum shoal_err sh_copy_piece_set(struct sh_copy_manifest *manifest,
                                                  const struct sh_copy_piece *piece);
+/* The chunks of all pieces, their bytes, and those of the files. */
+struct sh_copy_totals {
+    uint64_t chunks, payload_bytes, file_bytes;
+};
+struct sh_copy_totals sh_copy_totals(const struct sh_copy_manifest *manifest);
 const struct sh_copy_piece *sh_copy_piece_find(const struct sh_copy_manifest *manifest,
                                                shoal_nid node);
 

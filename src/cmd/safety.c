@@ -146,13 +146,8 @@ enum shoal_err sh_safety_piece_read(struct sh_safety_run *run, const struct sh_c
 
 static int verified_answer(struct sh_cmd *cmd, const struct sh_copy_manifest *manifest)
 {
-    uint64_t chunks = 0, payload = 0, file = 0;
+    const struct sh_copy_totals sums = sh_copy_totals(manifest);
     char payload_text[SH_SIZE_TEXT_MAX], file_text[SH_SIZE_TEXT_MAX];
-    for (size_t i = 0; i < manifest->count; i++) {
-        chunks += manifest->pieces[i].chunks;
-        payload += manifest->pieces[i].payload_bytes;
-        file += manifest->pieces[i].file_bytes;
-    }
     if (cmd->flags.json) {
         struct sh_json *root = sh_json_object();
         sh_json_set_text(root, "dir", cmd->words[0]);
@@ -160,16 +155,16 @@ static int verified_answer(struct sh_cmd *cmd, const struct sh_copy_manifest *ma
         sh_json_set_u64(root, "begun", manifest->begun);
         sh_json_set_u64(root, "ended", manifest->ended);
         sh_json_set_u64(root, "nodes", manifest->count);
-        sh_json_set_u64(root, "chunks", chunks);
-        sh_json_set_u64(root, "payload_bytes", payload);
-        sh_json_set_u64(root, "file_bytes", file);
+        sh_json_set_u64(root, "chunks", sums.chunks);
+        sh_json_set_u64(root, "payload_bytes", sums.payload_bytes);
+        sh_json_set_u64(root, "file_bytes", sums.file_bytes);
         sh_json_set_u64(root, "names", manifest->names);
         return sh_cmd_answer(cmd, root);
     }
     fprintf(cmd->out,
             "Verified %" PRIu64 " chunks (%s) of %zu nodes and %" PRIu64 " names in %s (%s).\n",
-            chunks, sh_size_format(payload, payload_text), manifest->count, manifest->names,
-            cmd->words[0], sh_size_format(file, file_text));
+            sums.chunks, sh_size_format(sums.payload_bytes, payload_text), manifest->count,
+            manifest->names, cmd->words[0], sh_size_format(sums.file_bytes, file_text));
     return SH_EXIT_OK;
 }
 

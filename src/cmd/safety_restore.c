@@ -394,24 +394,35 @@ struct giving {
     struct sh_name_giver giver;
 };
 
+/* The next name of a record, with its chunk as that is called now. is_there: its chunk was restored; NULL: the folder has changed since the chunks were read. */
+static bool name_next(struct restore *restore, struct sh_reader *r, struct sh_bytes *name_out,
+                      shoal_cid *cid_out, const bool **is_there_out)
+{
+    shoal_cid cid;
+    if (!sh_copy_name_get(r, &cid, name_out))
+        return false;
+    *is_there_out = mark_of(&restore->named, cid);
+    *cid_out = sh_safety_spread_find(restore->spread, cid);
+    return true;
+}
+
 static enum shoal_err on_names(void *arg, const struct sh_copy_reader *reader,
                                struct sh_bytes payload)
 {
     struct giving *giving = arg;
     struct sh_reader r = sh_reader_make(payload);
+    const bool *is_there;
     shoal_cid cid;
     struct sh_bytes name;
     enum shoal_err err = SHOAL_OK;
     (void)reader;
-    while (!err && sh_copy_name_get(&r, &cid, &name)) {
-        const bool *is_there = mark_of(&giving->restore->named, cid);
+    while (!err && name_next(giving->restore, &r, &name, &cid, &is_there)) {
         if (!is_there)
             return changed_note(giving->restore);
         giving->restore->names_left_out += !*is_there;
         giving->restore->names_given += *is_there;
         if (*is_there)
-            err = sh_name_give(&giving->giver, name,
-                               sh_safety_spread_find(giving->restore->spread, cid));
+            err = sh_name_give(&giving->giver, name, cid);
     }
     return err;
 }
@@ -449,14 +460,14 @@ static enum shoal_err on_names_settled(void *arg, const struct sh_copy_reader *r
 {
     struct restore *restore = arg;
     struct sh_reader r = sh_reader_make(payload);
+    const bool *is_there;
     shoal_cid cid;
     struct sh_bytes name;
     enum shoal_err err = SHOAL_OK;
     (void)reader;
-    while (!err && sh_copy_name_get(&r, &cid, &name)) {
-        const bool *is_there = mark_of(&restore->named, cid);
+    while (!err && name_next(restore, &r, &name, &cid, &is_there)) {
         if (is_there && *is_there)
-            err = name_settle(restore, name, sh_safety_spread_find(restore->spread, cid));
+            err = name_settle(restore, name, cid);
     }
     return err;
 }

@@ -366,21 +366,16 @@ static int saved_answer(const struct save *save, double seconds)
 {
     struct sh_cmd *cmd = save->run.cmd;
     const struct sh_copy_manifest *manifest = &save->run.folder.manifest;
-    uint64_t chunks = 0, payload = 0, file = 0;
+    const struct sh_copy_totals sums = sh_copy_totals(manifest);
     char payload_text[SH_SIZE_TEXT_MAX], file_text[SH_SIZE_TEXT_MAX];
-    for (size_t i = 0; i < manifest->count; i++) {
-        chunks += manifest->pieces[i].chunks;
-        payload += manifest->pieces[i].payload_bytes;
-        file += manifest->pieces[i].file_bytes;
-    }
     if (cmd->flags.json) {
         struct sh_json *root = sh_json_object();
         sh_json_set_text(root, "dir", cmd->words[0]);
         sh_json_set_u64(root, "nodes", manifest->count);
         sh_json_set_u64(root, "kept", save->kept);
-        sh_json_set_u64(root, "chunks", chunks);
-        sh_json_set_u64(root, "payload_bytes", payload);
-        sh_json_set_u64(root, "file_bytes", file);
+        sh_json_set_u64(root, "chunks", sums.chunks);
+        sh_json_set_u64(root, "payload_bytes", sums.payload_bytes);
+        sh_json_set_u64(root, "file_bytes", sums.file_bytes);
         sh_json_set_u64(root, "names", manifest->names);
         sh_json_set_f64(root, "seconds", seconds);
         return sh_cmd_answer(cmd, root);
@@ -388,8 +383,8 @@ static int saved_answer(const struct save *save, double seconds)
     fprintf(cmd->out,
             "Saved %" PRIu64 " chunks (%s) of %zu nodes and %" PRIu64
             " names to %s (%s) in %.3f s.\n",
-            chunks, sh_size_format(payload, payload_text), manifest->count, manifest->names,
-            cmd->words[0], sh_size_format(file, file_text), seconds);
+            sums.chunks, sh_size_format(sums.payload_bytes, payload_text), manifest->count,
+            manifest->names, cmd->words[0], sh_size_format(sums.file_bytes, file_text), seconds);
     return SH_EXIT_OK;
 }
 

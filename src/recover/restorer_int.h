@@ -71,7 +71,7 @@ struct sh_restoring {
     struct sh_tail tail;
     /* What the zone claims, in order, without overlaps, and how far that has got. */
     struct sh_metadata_run *runs;
-    size_t runs_count, run, taking; /* taking: how many are asked for now */
+    size_t runs_count, run, taking; /* taking: how many the question under way is for */
     uint64_t asked_to;              /* of a run of which only a part is asked for; 0: all */
     uint64_t at;                    /* chunk ID in that run; 0: its first */
     struct sh_restoring_parts {
