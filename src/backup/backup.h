@@ -116,8 +116,8 @@ void sh_backup_begin(struct sh_backup *backup);
 SHOAL_NODISCARD enum shoal_err sh_backup_view(struct sh_backup *backup, const struct sh_view *view);
 /* Takes no more part in it, and backs nothing up: before msg is destroyed, where the backup is after it. */
 void sh_backup_leave(struct sh_backup *backup);
-/* This node brings zones back, or may be about to: copies wait until then of zones that have some other backup, but no longer than half a minute in a row. Any time in the step's thread. */
-void sh_backup_copies_wait(struct sh_backup *backup, uint64_t now_ns, uint64_t until_ns);
+/* This node brings zones back: until then copies get a 64th of their rate, unless a zone has no backup. From the step's thread. */
+void sh_backup_copies_slow(struct sh_backup *backup, uint64_t until_ns);
 /* msg tells of a connection. */
 void sh_backup_link_event(struct sh_backup *backup, const struct sh_msg_event *event);
 

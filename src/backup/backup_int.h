@@ -382,8 +382,8 @@ struct sh_backup {
     struct sh_copy copies[SH_COPIES_MAX];
     int64_t copy_bytes; /* that may be copied now; below 0: that was copied too early */
     uint64_t copy_ns;   /* when that was counted last */
-    /* Copies wait until then, in a row of such waits that began then. */
-    uint64_t copies_wait_ns, copies_waits_ns;
+    /* Until then copies are slow; and until then not, as a zone without a backup waits for its turn. */
+    uint64_t copies_slow_ns, copies_hurry_ns;
     struct sh_own_zone *tend_at; /* the next zone to be looked at; NULL: the first */
     uint64_t tend_left;          /* how many are */
     uint64_t tend_ns;            /* when all are looked at again */
@@ -741,8 +741,6 @@ void sh_backup_peers_end(struct sh_backup *backup);
 unsigned sh_copies_max(const struct sh_backup *backup);
 uint64_t sh_copies_rate(const struct sh_backup *backup);
 bool sh_copy_is_free(const struct sh_backup *backup);
-/* Whether nothing is copied of the zone now, as chunks that nobody can read go first (sh_backup_copies_wait). */
-bool sh_copy_waits(const struct sh_own_zone *zone, uint64_t now_ns);
 /* Begins to copy the zone to a backup that was attached. */
 void sh_copy_begin(struct sh_sink *sink);
 /* The same with a resting backup: it has all of the zone but what is in the backlog, so nothing is copied. */

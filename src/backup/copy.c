@@ -22,9 +22,8 @@
 #define CHUNK_COST 64u /* bytes that each chunk counts beside its own */
 #define RATE_SLICE 20u /* what may be copied at once is that part of a second's */
 #define FULL_NS UINT64_C(1000000)
-#define WAIT_MAX_NS UINT64_C(10000000000) /* copies wait for what is brought back */
-#define FREE_NS UINT64_C(10000000000)     /* and are free then, before they wait again */
-#define RESULTS_IDS 16384u                /* of a claim, whose results are asked for at once */
+#define SLOWER 64u         /* a part of the rate that copies get while chunks are brought back */
+#define RESULTS_IDS 16384u /* of a claim, whose results are asked for at once */
 
 unsigned sh_copies_max(const struct sh_backup *backup)
 {
@@ -48,18 +47,9 @@ bool sh_copy_is_free(const struct sh_backup *backup)
     return busy < sh_copies_max(backup);
 }
 
-void sh_backup_copies_wait(struct sh_backup *backup, uint64_t now_ns, uint64_t until_ns)
+void sh_backup_copies_slow(struct sh_backup *backup, uint64_t until_ns)
 {
-    if (!backup->copies_wait_ns || now_ns >= backup->copies_wait_ns + FREE_NS)
-        backup->copies_waits_ns = now_ns;
-    backup->copies_wait_ns = until_ns;
-}
-
-bool sh_copy_waits(const struct sh_own_zone *zone, uint64_t now_ns)
-{
-    const struct sh_backup *backup = zone->backup;
-    return now_ns < backup->copies_wait_ns && now_ns < backup->copies_waits_ns + WAIT_MAX_NS &&
-           !atomic_load(&zone->is_bare);
+    backup->copies_slow_ns = until_ns;
 }
 
 void sh_copy_begin(struct sh_sink *sink)
@@ -324,11 +314,23 @@ static bool copy_one(struct sh_copy *copy)
     return false;
 }
 
+/* Chunks that nobody can read go first, but not before zones of which there is no backup at all. */
+static uint64_t rate_now(const struct sh_backup *backup, uint64_t now_ns)
+{
+    uint64_t rate = sh_copies_rate(backup);
+    bool is_slow = now_ns < backup->copies_slow_ns && now_ns >= backup->copies_hurry_ns;
+    for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
+        const struct sh_own_zone *zone = backup->copies[i].zone;
+        is_slow &= !(zone && atomic_load(&zone->is_bare));
+    }
+    return is_slow ? rate / SLOWER : rate;
+}
+
 /* A token bucket. A chunk is copied when there is something in the bucket, and may take more than there is: what is missing then, of a large chunk
  * very much, is paid off before the next one. */
 void sh_copy_budget_fill(struct sh_backup *backup, uint64_t now_ns)
 {
-    uint64_t rate = sh_copies_rate(backup);
+    uint64_t rate = rate_now(backup, now_ns);
     int64_t most = (int64_t)(rate / RATE_SLICE) + SH_STORE_STEP_BYTES;
     uint64_t passed_ns = now_ns - backup->copy_ns;
     if (passed_ns > 1000000000)
@@ -349,9 +351,6 @@ unsigned sh_copies_step(struct sh_backup *backup, uint64_t now_ns)
     for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
         struct sh_copy *copy = &backup->copies[i];
         unsigned done = 0;
-        bool may_wait = copy->zone && !copy->rewriting && copy->phase < SH_COPY_SETTLES;
-        if (may_wait && sh_copy_waits(copy->zone, now_ns))
-            continue;
         while (copy->zone && done < CHUNKS_A_STEP &&
                (backup->copy_bytes > 0 || copy->rewriting || copy->phase >= SH_COPY_SETTLES) &&
                copy_one(copy))

@@ -538,12 +538,15 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
     if (zone->copy)
         return UINT64_MAX;
     /* Zones are looked at when a copy ends, and when there is another node: until then this one, of which there may be very many, costs nothing. */
-    if (!sh_copy_is_free(zone->backup))
-        return UINT64_MAX;
+    if (!sh_copy_is_free(zone->backup)) {
+        if (!atomic_load(&zone->is_bare))
+            return UINT64_MAX;
+        zone->backup->copies_hurry_ns =
+            now_ns + 2 * LOOK_NS; /* the others end at their full rate */
+        return now_ns + LOOK_NS;
+    }
     if (well && !sh_backup_has_other(zone))
         return sh_zone_is_large(zone) ? now_ns + ROOM_NS : UINT64_MAX;
-    if (sh_copy_waits(zone, now_ns))
-        return zone->backup->copies_wait_ns;
     struct sh_sink *sink = NULL;
     if (well < zone->record.wanted && sh_backup_choose(zone, well + 1, now_ns, chosen)) {
         /* Of the node's old replica, which goes when the new one begins, only the record says something now. */

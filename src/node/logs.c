@@ -25,7 +25,7 @@
 #define KEPT_ZONES_MAX (1u << 16)
 #define DISK_RESERVE_PERCENT 5
 #define RESERVE_BYTES (UINT64_C(64) << 20) /* of the disk, which no zone gets in any case */
-#define COPIES_WAIT_NS UINT64_C(100000000) /* from one zone that is read to the next */
+#define COPIES_SLOW_NS UINT64_C(100000000) /* from one zone that is read to the next */
 
 struct sh_logs {
     struct sh_logs_config config;
@@ -658,7 +658,7 @@ static unsigned run(void *arg)
     if (logs->restorer)
         work += sh_restorer_step(logs->restorer, now_ns);
     if (logs->restorer && sh_restorer_is_reading(logs->restorer))
-        sh_backup_copies_wait(logs->backup, now_ns, now_ns + COPIES_WAIT_NS);
+        sh_backup_copies_slow(logs->backup, now_ns + COPIES_SLOW_NS);
     if (logs->zones)
         sh_former_zones_step(&logs->former, now_ns);
     return work + (logs->keeper ? sh_keeper_step(logs->keeper, now_ns) : 0);
