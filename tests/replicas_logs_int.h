@@ -429,14 +429,57 @@ static inline bool rw_were_with_others(const struct rw_logs *logs, shoal_nid cre
     return were;
 }
 
+/* Whether all backups of a zone have that write of a chunk, or a later one, as far as that is known, and some claim the chunk. */
+static inline bool rw_zone_has(const struct rw_logs *logs, const struct sh_zone *zone, unsigned at,
+                               int needed)
+{
+    const struct rw_chunk *chunk = &logs->client->chunks[at];
+    bool is_claimed = false;
+    for (unsigned i = 0; i < zone->count; i++) {
+        unsigned peer = rw_peer_of(logs, zone->backups[i].nid);
+        const struct rw_replica *replica = rw_replica_of(logs, peer, zone->id);
+        bool claims = replica && rw_claims(replica, chunk->cid);
+        is_claimed |= claims;
+        if (rw_is_told(logs, zone, peer) || rw_is_begun_anew(zone, rw_peer(logs->rw, peer)))
+            continue;
+        if (!claims || !rw_has(chunk, replica->states[at], needed))
+            return false;
+    }
+    return is_claimed;
+}
+
+/* Checks a chunk that may be in a zone of any node: all backups of some zone have what was acknowledged as durable. Which were its backups when more was acknowledged as replicated, is not known. */
+static inline void rw_somewhere_check(struct rw_logs *logs, unsigned at)
+{
+    const struct rw_chunk *chunk = &logs->client->chunks[at];
+    enum sh_level level;
+    const struct rw_host nobody = {.sound_since = UINT64_MAX};
+    int needed = rw_needed(chunk, &nobody, &level);
+    if (rw_has(chunk, RW_ABSENT, needed))
+        return;
+    for (unsigned i = 0; i < logs->zone_count; i++) {
+        if (rw_zone_has(logs, &logs->zones[i], at, needed)) {
+            logs->checks[level]++;
+            return;
+        }
+    }
+    rw_chunk_print(logs, chunk);
+    RW_FAIL(logs->rw,
+            "chunk %" PRIx64
+            " is in no zone of which all backups have it, though its write %d (of %u) "
+            "was acknowledged at level %d",
+            chunk->cid.v, needed, chunk->count, (int)level);
+}
+
 /* Checks a chunk: in all backups of the highest zone that claims it; where some of these do not, in those of the next one, too; and
- * if no zone claims it, nobody may have been told of it. Where zones of its creator were brought back, it may be in zones of any node:
- * then only a node that runs can tell (world_recovery_test). */
+ * if no zone claims it, nobody may have been told of it. Where zones of its creator were with others, it may be in zones of any node. */
 static inline void rw_chunk_check(struct rw_logs *logs, unsigned at)
 {
     const struct rw_chunk *chunk = &logs->client->chunks[at];
-    if (rw_were_with_others(logs, shoal_cid_creator(chunk->cid)))
+    if (rw_were_with_others(logs, shoal_cid_creator(chunk->cid))) {
+        rw_somewhere_check(logs, at);
         return;
+    }
     unsigned missing[RW_PEERS], missing_count = 0, zones = 0;
     bool goes_on = true;
     for (unsigned i = logs->zone_count; goes_on && i > 0; i--) {

@@ -473,7 +473,7 @@ bool sh_zone_opens(struct sh_own_zone *zone, uint64_t now_ns, struct sh_zone *wi
             sh_sink_lose(sink, SHOAL_ETIMEOUT);
         }
     }
-    /* Nobody else has it all: this node's replica is the one that a recovery finds. */
+    /* Nobody else has it all: this node's replica is the one that a recovery finds; or, if it is lost with the node, one of the others. */
     if (!wish.count) {
         wish.count = zone->record.count;
         memcpy(wish.backups, zone->record.backups, sizeof wish.backups);

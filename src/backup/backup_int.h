@@ -382,7 +382,7 @@ struct sh_backup {
     struct sh_copy copies[SH_COPIES_MAX];
     int64_t copy_bytes; /* that may be copied now; below 0: that was copied too early */
     uint64_t copy_ns;   /* when that was counted last */
-    /* Until then copies are slow; and until then not, as a zone without a backup waits for its turn. */
+    /* Until then copies are slow; and until then not, as a zone without a backup is copied, or waits for its turn. */
     uint64_t copies_slow_ns, copies_hurry_ns;
     struct sh_own_zone *tend_at; /* the next zone to be looked at; NULL: the first */
     uint64_t tend_left;          /* how many are */

@@ -319,10 +319,6 @@ static uint64_t rate_now(const struct sh_backup *backup, uint64_t now_ns)
 {
     uint64_t rate = sh_copies_rate(backup);
     bool is_slow = now_ns < backup->copies_slow_ns && now_ns >= backup->copies_hurry_ns;
-    for (unsigned i = 0; i < SH_COPIES_MAX; i++) {
-        const struct sh_own_zone *zone = backup->copies[i].zone;
-        is_slow &= !(zone && atomic_load(&zone->is_bare));
-    }
     return is_slow ? rate / SLOWER : rate;
 }
 

@@ -12,6 +12,7 @@
 /* For which a node that has failed as a backup gets no replica; doubled each time, so that zones do not go in circles where one disk is slow.
  * A node that is declared failed is not kept out: when it is there again, it is in another life. */
 #define KEPT_OUT_MIN_NS UINT64_C(10000000000)
+#define STALE_NS UINT64_C(2000000000) /* for which nodes are waited for that have no old replica */
 #define KEPT_OUT_MAX_NS UINT64_C(320000000000)
 #define FORGIVEN_NS UINT64_C(600000000000) /* after which the first time counts as the first */
 #define LAST_RESORT_NS                                                                             \
@@ -398,17 +399,18 @@ unsigned sh_backup_peers_step(struct sh_backup *backup, uint64_t now_ns)
 /* --- Choosing ---------------------------------------------------------------------------------- */
 
 /* is_bare: as the last resort, for a zone that has no backup: with nodes that have failed as backups not long ago, and with those whose replica is
- * old, and goes. That may be the only one there is, until the zone was copied: so others are to come first, if there are any, unless this node has a replica itself, with which it has brought the zone back. */
+ * old, and goes. That may be the only one there is, until the zone was copied: so others are to come first, if there are any. Where this node has a replica itself, with which it has brought the zone back, that is not waited for as long. */
 static void candidates_make(struct sh_own_zone *zone, uint64_t now_ns, bool is_bare)
 {
     struct sh_backup_peers *peers = &zone->backup->peers;
     bool has_own = sh_zone_has_backup(&zone->record, zone->backup->config.nid, 0);
+    uint64_t stale_ns = has_own ? STALE_NS : KEPT_OUT_MIN_NS;
     for (size_t i = 0; i < peers->count; i++) {
         const struct sh_backup_peer *peer = &peers->all[i];
         const struct sh_sink *sink = sh_sink_find(zone, peer->nid);
         bool is_stale = sh_zone_has_backup(&zone->record, peer->nid, 0) &&
                         (!sink || sink->state == SH_SINK_LOST);
-        bool may_go = is_bare && (!sink || has_own || now_ns >= sink->lost_ns + KEPT_OUT_MIN_NS);
+        bool may_go = is_bare && (!sink || now_ns >= sink->lost_ns + stale_ns);
         bool may_again = is_bare && peer->is_known && !peer->is_silent && peer->space.keeps &&
                          (!peer->given_up_ns || now_ns >= peer->given_up_ns + LAST_RESORT_NS);
         bool is_slow = sink && sink->is_stalled;

@@ -535,16 +535,12 @@ static uint64_t add_one(struct sh_own_zone *zone, uint64_t now_ns)
 {
     struct sh_zone_backup chosen[SH_ZONE_BACKUPS_MAX];
     unsigned well = nodes_well(zone);
-    if (zone->copy)
-        return UINT64_MAX;
+    bool is_bare = atomic_load(&zone->is_bare);
+    if (is_bare)
+        zone->backup->copies_hurry_ns = now_ns + 2 * LOOK_NS;
     /* Zones are looked at when a copy ends, and when there is another node: until then this one, of which there may be very many, costs nothing. */
-    if (!sh_copy_is_free(zone->backup)) {
-        if (!atomic_load(&zone->is_bare))
-            return UINT64_MAX;
-        zone->backup->copies_hurry_ns =
-            now_ns + 2 * LOOK_NS; /* the others end at their full rate */
-        return now_ns + LOOK_NS;
-    }
+    if (zone->copy || !sh_copy_is_free(zone->backup))
+        return is_bare ? now_ns + LOOK_NS : UINT64_MAX;
     if (well && !sh_backup_has_other(zone))
         return sh_zone_is_large(zone) ? now_ns + ROOM_NS : UINT64_MAX;
     struct sh_sink *sink = NULL;

@@ -427,6 +427,30 @@ static void block(struct sh_replog_zone *zone, uint64_t id)
     append(zone, &write);
 }
 
+/* Slots are looked at from the last one on. The first one, of six blocks, has chunks that are removed further on in it: these need room at the first look. There is none, so the zone is read without them. */
+static void outdated_chunks_need_no_room(void **state)
+{
+    (void)state;
+    uint64_t count = blocks_most() - 1;
+    struct sh_replog_zone *zone = zone_add(1);
+    claim(zone, 0, 1, 1024);
+    for (uint64_t id = 1; id <= 5; id++)
+        block(zone, id);
+    for (uint64_t id = 1; id <= 5; id++)
+        removal(zone, id);
+    for (uint64_t id = 6; id < 6 + count; id++)
+        block(zone, id);
+    assert_int_equal(bring_back(STORE), SHOAL_OK);
+    assert_int_equal(found.chunks, count);
+    for (uint64_t id = 1; id < 6 + count; id++) {
+        uint32_t size;
+        enum shoal_err err =
+            sh_store_get(store, (shoal_cid){NID << 48 | id}, bytes, sizeof bytes, &size);
+        assert_int_equal(err, id > 5 ? SHOAL_OK : SHOAL_ENOCHUNK);
+        assert_true(id <= 5 || (size == BLOCK_BYTES && bytes[size - 1] == id));
+    }
+}
+
 /* One chunk more than there is room for; and as many as there is. */
 static void a_zone_without_room(void **state)
 {
@@ -449,6 +473,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_zone_without_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(outdated_chunks_need_no_room, setup, teardown),
         cmocka_unit_test_setup_teardown(test_claims, setup, teardown),
         cmocka_unit_test_setup_teardown(test_large_unclaimed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_others, setup, teardown),
