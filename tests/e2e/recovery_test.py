@@ -170,7 +170,7 @@ class Recovery(Cluster):
     def test_a_graph_is_back(self):
         """A graph that is loaded answers as its publisher says when one of its peers has been killed, and when all were."""
         graph = graph_moves_test.Moves("is_whole")
-        graph.shoal, graph.shoal_json = self.shoal, self.shoal_json
+        graph.shoal, graph.shoal_json, graph.run_program = self.shoal, self.shoal_json, self.run_program
         graph.load(self.superpeer)
         graph.is_whole(self.superpeer)
         victim = self.random.randrange(PEERS)
