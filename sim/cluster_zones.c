@@ -184,7 +184,9 @@ static void update_see(struct cw_world *world, struct worker *worker, struct zon
                        enum shoal_err err, const struct sh_zone_answer *answer)
 {
     if (worker->act == ZONE_NEW && err == SHOAL_ECANCELED) {
-        CW_HOLDS(world, !zone->seen && answer->last >= sh_zone_number(zone->id),
+        /* Whose answer was lost asks again, and is refused too once the zone has come and gone. */
+        CW_HOLDS(world,
+                 (!zone->seen || zone->is_removing) && answer->last >= sh_zone_number(zone->id),
                  "zone %" PRIx64 " was refused, and is there", zone->id);
         zone->is_removed = true; /* it will never be */
     }
