@@ -48,6 +48,10 @@ static struct {
     } refusals[REFUSALS];
     uint32_t busy_ppm, lost_ppm; /* questions that are put off, and that get no answer */
     bool is_late_unknown;        /* nobody knows of the later zone yet */
+    bool has_lost;               /* another zone of the former owner's is lost */
+    bool holds_orders;           /* who asks for the order is answered later: the last of them */
+    bool is_order_held;
+    struct sh_reply_to held_order;
     unsigned takes, runs_most;
 } ranges;
 
@@ -99,6 +103,7 @@ static inline void on_take(void *arg, struct sh_msg_in *in)
     zone.former_life = sh_get64(&in->payload);
     zone.id = sh_get64(&in->payload);
     zone.incarnation = sh_get32(&in->payload);
+    zone.flags = sh_get8(&in->payload);
     assert_true(zone.owner.v == FAKE_OWNER && zone.life == FAKE_LIFE);
     unsigned count = sh_get16(&in->payload), parts = 0;
     struct sh_metadata_run runs[SH_TAKE_RUNS_MAX];
@@ -156,12 +161,29 @@ static inline void on_tree(void *arg, struct sh_msg_in *in)
     sh_msg_end(in->msg, &out);
 }
 
+static inline void order_answer(struct sh_reply_to to, bool is_there)
+{
+    struct sh_out out;
+    assert_int_equal(
+        sh_msg_reply(owner.superpeer.msg, to, SH_CLUSTER_ORDER, SH_ORDER_ANSWER_BYTES, &out),
+        SHOAL_OK);
+    sh_put16(&out.w, 0);
+    sh_put8(&out.w, (uint8_t)((is_there ? SH_ORDER_WAIT : SH_ORDER_NONE) |
+                              (ranges.has_lost ? SH_ORDER_LOST : 0)));
+    sh_put64(&out.w, is_there ? zone_of(LATE) : 0);
+    sh_msg_end(owner.superpeer.msg, &out);
+}
+
 /* The one zone that may go first. */
 static inline void on_order(void *arg, struct sh_msg_in *in)
 {
     struct sh_zone late;
-    struct sh_out out;
     (void)arg;
+    if (ranges.holds_orders) {
+        ranges.is_order_held = true;
+        ranges.held_order = in->reply_to;
+        return;
+    }
     if (refuse(in))
         return;
     uint16_t former = sh_get16(&in->payload);
@@ -174,11 +196,7 @@ static inline void on_order(void *arg, struct sh_msg_in *in)
                     !ranges.is_late_unknown &&
                     sh_metadata_zone(owner.superpeer.metadata, zone_of(LATE), &late) &&
                     late.former.v;
-    assert_int_equal(sh_msg_reply(in->msg, in->reply_to, in->type, 11, &out), SHOAL_OK);
-    sh_put16(&out.w, 0);
-    sh_put8(&out.w, is_there ? SH_ORDER_WAIT : SH_ORDER_NONE);
-    sh_put64(&out.w, is_there ? zone_of(LATE) : 0);
-    sh_msg_end(in->msg, &out);
+    order_answer(in->reply_to, is_there);
 }
 
 static inline void on_zone(void *arg, struct sh_msg_in *in)

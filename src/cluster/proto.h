@@ -204,7 +204,7 @@
  *   errors   EBUSY (not now, or the peer does not know that epoch yet), ENONODE (the node keeps no replicas), ENOMEM
  * TAKE       from a peer that recovers a zone (docs/recovery.md), to the superpeer of the chunks' creator: what of the runs
  *            is noted as the former owner's, or as a restorer's that took it for the same zone, becomes the asker's. Once more: the same
- *   request  u64 life of the asker, u16 former owner, u64 its life that had the zone, u64 zone ID, u32 its incarnation, u16 count (1 to
+ *   request  u64 life of the asker, u16 former owner, u64 its life that had the zone, u64 zone ID, u32 its incarnation, u8 flags of its record (64 or 0), u16 count (1 to
  *            16), then count times u64 first, u64 last chunk ID, all of one creator, ascending
  *   answer   u16 error: OK, ELIMIT (too many ranges), ETOOBIG (too many parts: smaller runs are to be asked for),
  *            EFENCED (the asker's life is over by the registry). But for OK nothing was taken
@@ -216,7 +216,7 @@
  *   request  u16 former owner, u64 its life, u64 epoch of the asker's view, u64 zone ID above which is looked (0: all), u8 1: only
  *            those that nobody brings back yet, or that the asker does; 0: all
  *   answer   u8 0: none is left; 1: one goes first; 2: there was none as far as was looked, ask again from there; u64
- *            (1) that zone's ID, (2) the zone ID up to which was looked, else 0
+ *            (1) that zone's ID, (2) the zone ID up to which was looked, else 0. Plus 128: of the zones that were looked at, one that the former owner had in that life is lost
  *   errors   EBUSY (also: the superpeer does not know that epoch yet, or which life of an owner is the latest), EROLE
  */
 #ifndef SH_CLUSTER_PROTO_H
@@ -299,6 +299,7 @@ enum sh_order {
     SH_ORDER_WAIT, /* one does */
     SH_ORDER_MORE, /* not all were looked at */
 };
+#define SH_ORDER_LOST 128u /* beside it: one that was looked at is lost */
 
 /* Flags of answers. */
 #define SH_ANSWER_VIEW 1u    /* a view follows */
@@ -351,7 +352,7 @@ enum sh_order {
 #define SH_ZONES_BYTES 20
 #define SH_ZONES_ANSWER_BYTES 11 /* and records */
 #define SH_TAKE_RUNS_MAX 16
-#define SH_TAKE_BYTES 32 /* and 16 for each run */
+#define SH_TAKE_BYTES 33 /* and 16 for each run */
 #define SH_TAKE_BYTES_MAX (SH_TAKE_BYTES + 16 * SH_TAKE_RUNS_MAX)
 #define SH_TAKE_ANSWER_BYTES 4
 #define SH_FORMER_BYTES 16

@@ -363,6 +363,7 @@ void sh_zones_take(struct sh_zones *zones, const struct sh_zone *record,
     sh_put64(&w, record->former_life);
     sh_put64(&w, record->id);
     sh_put32(&w, record->incarnation);
+    sh_put8(&w, record->flags & SH_ZONE_TAKEN);
     sh_put16(&w, (uint16_t)count);
     for (size_t i = 0; i < count; i++) {
         SH_ASSERT(runs[i].first.v <= runs[i].last.v &&
@@ -400,7 +401,7 @@ static void order_ask(struct sh_zones *zones, struct sh_order_op *op)
 enum shoal_err sh_order_answer_get(struct sh_order_op *op, struct sh_reader *r,
                                    enum sh_order *result_out)
 {
-    uint8_t result = sh_get8(r);
+    uint8_t flagged = sh_get8(r), result = flagged & (uint8_t)~SH_ORDER_LOST;
     uint64_t zone = sh_get64(r);
     bool is_of_former = zone > op->after && sh_zone_creator(zone).v == op->former.v;
     if (!sh_reader_done(r) || result > SH_ORDER_MORE ||
@@ -408,6 +409,7 @@ enum shoal_err sh_order_answer_get(struct sh_order_op *op, struct sh_reader *r,
         return SHOAL_EPROTO;
     if (result != SH_ORDER_NONE)
         op->after = zone;
+    op->has_lost |= flagged & SH_ORDER_LOST;
     *result_out = (enum sh_order)result;
     return SHOAL_OK;
 }
@@ -434,6 +436,7 @@ void sh_zones_order(struct sh_zones *zones, shoal_nid former, uint64_t life, uin
     op->life = life;
     op->near = near;
     op->after = after;
+    op->has_lost = false;
     op->deadline_ns = deadline_of(zones, op->deadline_ns);
     order_ask(zones, op);
 }

@@ -151,8 +151,9 @@ void sh_zones_take(struct sh_zones *zones, const struct sh_zone *record,
                    const struct sh_metadata_run *runs, size_t count, struct sh_take_op *op);
 
 struct sh_order_op {
-    /* OK: zone is the ID of one that goes first, 0 if none is left. */
+    /* OK: zone is the ID of one that goes first, 0 if none is left; then has_lost says whether any of those that could is lost. */
     void (*done)(struct sh_order_op *op, enum shoal_err err, uint64_t zone);
+    bool has_lost;
     void *arg;            /* the caller's */
     uint64_t deadline_ns; /* as of struct sh_zone_op */
     /* The module's. */

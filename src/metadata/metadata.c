@@ -158,10 +158,11 @@ static void take_put(struct sh_writer *w, const struct sh_zone *zone)
     sh_put64(w, zone->life);
     sh_put16(w, zone->former.v);
     sh_put64(w, zone->former_life);
+    sh_put8(w, zone->flags & SH_ZONE_TAKEN);
 }
 
 /* MOVE, REFUSE, RESOLVE, CLAIM: u16 from, u16 to (CLAIM: condition), u64 sequence. TAKE: u64 zone, u32 its incarnation, u16 owner, u64 its life, u16 former owner,
- * u64 its life. All of these: u16 count, runs.
+ * u64 its life, u8 flags. All of these: u16 count, runs.
  * KNOWN: nothing. RESTORED: u64 sequence. GONE: u16 from. Before all of them, and of those in metadata_services.c and
  * metadata_zones.c, u8 kind. */
 void sh_metadata_update_put(struct sh_writer *w, const struct sh_metadata_update *update)
@@ -209,10 +210,11 @@ static bool take_get(struct sh_reader *r, struct sh_zone *zone)
     zone->life = sh_get64(r);
     zone->former.v = sh_get16(r);
     zone->former_life = sh_get64(r);
+    zone->flags = sh_get8(r);
     bool is_other = zone->former.v != zone->owner.v || zone->former_life != zone->life;
     return sh_reader_ok(r) && sh_zone_is_id(zone->id) && zone->incarnation &&
            sh_metadata_is_peer(zone->owner) && zone->life && sh_metadata_is_peer(zone->former) &&
-           zone->former_life && is_other;
+           zone->former_life && is_other && !(zone->flags & ~SH_ZONE_TAKEN);
 }
 
 bool sh_metadata_is_peer(shoal_nid nid)

@@ -72,7 +72,7 @@
 #define SH_BARRIER_ROUND_BYTES_MAX (64u << 10) /* of all members; each of them gets it all */
 #define SH_BARRIER_BYTES_MAX (16u << 20)       /* members and their data, of a shard */
 /* Of one update. */
-#define SH_METADATA_BYTES_MAX (35 + 16 * SH_METADATA_RUNS_MAX)
+#define SH_METADATA_BYTES_MAX (36 + 16 * SH_METADATA_RUNS_MAX)
 
 struct sh_metadata;
 
@@ -159,7 +159,7 @@ struct sh_metadata_note {
     uint32_t incarnation;
 };
 
-/* Whether a chunk that the replicas of a zone have is the zone's, which is being recovered: the former owner had it in its life, or a restorer took it for the zone.
+/* Whether a chunk that the replicas of a zone have is the zone's, which is being recovered: the former owner had it in its life (but see SH_ZONE_TAKEN), or a restorer took it for the zone.
  * A TAKE comes too late if its restorer asked for it before the zone became another restorer's. */
 bool sh_metadata_note_is_of(const struct sh_metadata_note *note, const struct sh_zone *record);
 
@@ -176,7 +176,7 @@ struct sh_metadata_update {
      * `from`. */
     uint64_t sequence;
     /* NEW: the record. CHANGE: as it is to be, but with the version that it has now, and of no incarnation.
-     * REMOVE: its ID and version. TAKE: its ID, incarnation, owner and former owner, with their lives. */
+     * REMOVE: its ID and version. TAKE: its ID, incarnation, owner and former owner, with their lives, and of its flags SH_ZONE_TAKEN. */
     struct sh_zone zone;
     shoal_cid cid;        /* NAME */
     shoal_cid expected;   /* with SH_NAME_CURRENT */

@@ -94,8 +94,9 @@ struct sh_metadata_note sh_metadata_note_read(struct sh_bytes value)
 bool sh_metadata_note_is_of(const struct sh_metadata_note *note, const struct sh_zone *record)
 {
     bool is_its_life = !note->life || note->life == record->former_life;
+    bool is_formers = note->owner.v == record->former.v && is_its_life;
     bool is_late = note->incarnation > record->incarnation;
-    return (note->owner.v == record->former.v && is_its_life) ||
+    return (is_formers && !(record->flags & SH_ZONE_TAKEN)) ||
            (note->zone == record->id && !is_late);
 }
 

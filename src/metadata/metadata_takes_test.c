@@ -120,7 +120,7 @@ static void taken(const struct sh_metadata_update *take)
         for (uint64_t at = shoal_cid_local(take->runs[i].first); at <= last; at++) {
             struct sh_metadata_note *is = &model.notes[at];
             bool is_former = is->owner.v == zone->former.v;
-            if (is->life && is->life != zone->former_life)
+            if ((is->life && is->life != zone->former_life) || zone->flags & SH_ZONE_TAKEN)
                 is_former = false;
             bool is_before = is->zone == zone->id && is->incarnation <= zone->incarnation;
             if (is_former || is_before)
@@ -170,6 +170,7 @@ static void take_draw(struct sh_metadata_update *update)
     *update =
         take_of(peer_of(below(PEERS)), life, peer_of(below(PEERS)), former_life, 1 + below(ZONES));
     update->zone.incarnation += (uint32_t)below(3);
+    update->zone.flags = below(4) ? 0 : SH_ZONE_TAKEN;
     for (uint64_t at = below(CHUNKS); at < CHUNKS && update->count < count;) {
         uint64_t last = at + below(size);
         last = last < CHUNKS ? last : CHUNKS - 1;
@@ -313,6 +314,27 @@ static void lives_are_told_apart(void **state)
     sh_metadata_destroy(metadata);
 }
 
+/* A node has brought a zone back, and is the only one that had all of it: what it has otherwise is not the zone's. */
+static void only_what_was_taken_for_the_zone(void **state)
+{
+    (void)state;
+    struct sh_metadata *metadata = fresh();
+    const struct sh_metadata_update before = take_of(peer_of(1), 2, peer_of(0), 1, 1);
+    const struct sh_metadata_update other = take_of(peer_of(1), 2, peer_of(0), 1, 2);
+    struct sh_metadata_update next = take_of(peer_of(2), 1, peer_of(1), 2, 1);
+    next.zone.flags = SH_ZONE_TAKEN;
+    next.zone.incarnation = 2;
+    run_take(metadata, before, 0, 9);
+    run_take(metadata, other, 10, 19);
+    run_take(metadata, next, 0, 29);
+    assert_true(is_noted(metadata, 0, &next) && is_noted(metadata, 9, &next));
+    assert_true(is_noted(metadata, 10, &other) && is_noted(metadata, 19, &other));
+    next.zone.flags = 0;
+    run_take(metadata, next, 0, 29);
+    assert_true(is_noted(metadata, 10, &next) && is_noted(metadata, 19, &next));
+    sh_metadata_destroy(metadata);
+}
+
 /* A restorer takes a part of a zone and fails: the next one takes that, and the rest. What the first one asked for comes too late then; and what it had taken for another zone stays. */
 static void the_next_restorer_takes_all(void **state)
 {
@@ -421,7 +443,7 @@ static void what_is_no_take(void **state)
     good.count = 2;
     good.runs[0] = (struct sh_metadata_run){cid_of(1), cid_of(2)};
     good.runs[1] = (struct sh_metadata_run){cid_of(4), cid_of(4)};
-    const size_t size = 1 + 8 + 4 + 2 * (2 + 8) + 2 + 2 * 16;
+    const size_t size = 1 + 8 + 4 + 2 * (2 + 8) + 1 + 2 + 2 * 16;
 #define READ(change, expected)                                                                     \
     do {                                                                                           \
         update = good;                                                                             \
@@ -436,6 +458,11 @@ static void what_is_no_take(void **state)
     assert_true(got.zone.former.v == peer_of(1).v && got.zone.former_life == 8);
     assert_true(got.zone.id == sh_zone_id(peer_of(0), 3) && got.zone.incarnation == 1);
     assert_int_equal(sh_metadata_update_get(sh_bytes_make(bytes, size - 1), shard_of(), &got),
+                     SHOAL_EPROTO);
+    READ(update.zone.flags = SH_ZONE_TAKEN, SHOAL_OK);
+    assert_int_equal(got.zone.flags, SH_ZONE_TAKEN);
+    bytes[1 + 8 + 4 + 2 * (2 + 8)] = SH_ZONE_AGAIN;
+    assert_int_equal(sh_metadata_update_get(sh_bytes_make(bytes, size), shard_of(), &got),
                      SHOAL_EPROTO);
     READ(update.zone.former = update.zone.owner, SHOAL_OK); /* another life */
     READ((update.zone.former = update.zone.owner, update.zone.former_life = 7), SHOAL_EPROTO);
@@ -459,6 +486,7 @@ int main(void)
         cmocka_unit_test(takes_are_as_the_model),
         cmocka_unit_test(a_creator_s_own_are_taken_and_come_back),
         cmocka_unit_test(lives_are_told_apart),
+        cmocka_unit_test(only_what_was_taken_for_the_zone),
         cmocka_unit_test(the_next_restorer_takes_all),
         cmocka_unit_test(what_was_taken_moves),
         cmocka_unit_test(too_many_parts_are_refused_as_a_whole),

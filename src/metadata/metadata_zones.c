@@ -57,7 +57,7 @@ static void body_put(struct sh_writer *w, const struct sh_zone *zone)
     SH_ASSERT(zone->count <= SH_ZONE_BACKUPS_MAX);
     SH_ASSERT(!(zone->flags & SH_ZONE_FORMER) == !zone->former.v);
     SH_ASSERT(!zone->former.v == !zone->former_life);
-    SH_ASSERT(!(zone->flags & SH_ZONE_AGAIN) || zone->former.v);
+    SH_ASSERT(!(zone->flags & SH_ZONE_OF_FORMER) || zone->former.v);
     SH_ASSERT(!(zone->flags & SH_ZONE_OLDER) == !zone->older);
     sh_put16(w, zone->owner.v);
     sh_put64(w, zone->life);
@@ -135,7 +135,7 @@ static bool body_get(struct sh_reader *r, uint8_t flags, struct sh_zone *zone)
         zone->former.v = sh_get16(r);
         zone->former_life = sh_get64(r);
         is_good = sh_metadata_is_peer(zone->former) && zone->former_life;
-    } else if (zone->flags & SH_ZONE_AGAIN) {
+    } else if (zone->flags & SH_ZONE_OF_FORMER) {
         return false;
     }
     if (is_good && zone->flags & SH_ZONE_OLDER) {
@@ -384,7 +384,7 @@ static enum shoal_err zone_new(struct sh_metadata_shard *shard,
 static bool is_former_good(const struct sh_zone *old, const struct sh_zone *asked, bool is_owner)
 {
     bool is_other_life = old->owner.v != asked->owner.v || old->life != asked->life;
-    if (old->flags & ~asked->flags & SH_ZONE_AGAIN && asked->former.v)
+    if (old->flags & ~asked->flags & SH_ZONE_OF_FORMER && asked->former.v)
         return false;
     if (asked->former.v == old->former.v && asked->former_life == old->former_life)
         return old->former.v || is_owner || old->owner.v == asked->owner.v;

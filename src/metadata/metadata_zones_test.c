@@ -423,19 +423,21 @@ static void test_a_former_owner_stays_until_recovered(void **state)
     assert_int_equal(apply(metadata, &update), SHOAL_OK);
     assert_int_equal(sh_metadata_refs(metadata, shard, second).zones, 0);
     update.zone.version = 3;
-    update.zone.flags |= SH_ZONE_AGAIN;
+    update.zone.flags |= SH_ZONE_AGAIN | SH_ZONE_TAKEN;
     assert_int_equal(apply(metadata, &update), SHOAL_OK);
     update.zone.version = 4;
     update.zone.owner = second;
     update.zone.flags &= (uint8_t)~SH_ZONE_AGAIN;
     assert_int_equal(apply(metadata, &update), SHOAL_EINVAL); /* others stay out until it is back */
+    update.zone.flags ^= SH_ZONE_AGAIN | SH_ZONE_TAKEN;
+    assert_int_equal(apply(metadata, &update), SHOAL_EINVAL); /* nor is it told otherwise */
     update.zone.owner = third;
     sh_zone_former_set(&update.zone, SHOAL_NID_NONE, 0);
     assert_int_equal(apply(metadata, &update), SHOAL_EINVAL); /* the superpeer cannot know */
     metadata = copied(metadata);
     assert_true(sh_metadata_zone(metadata, zone.id, &there));
     assert_true(there.former.v == first.v && there.former_life == zone.life &&
-                there.flags == (SH_ZONE_FORMER | SH_ZONE_AGAIN));
+                there.flags == (SH_ZONE_FORMER | SH_ZONE_AGAIN | SH_ZONE_TAKEN));
     update.from = third;
     update.sequence = zone.life;
     update.condition = SH_ZONE_BY_OWNER;

@@ -49,9 +49,14 @@
  * its own replica only. */
 #define SH_ZONE_AGAIN 16u
 #define SH_ZONE_OLDER 32u /* if, and only if, `older` is not 0 */
+/* FORMER, and the former owner had brought the zone back itself, and failed before another backup had all: so what is noted as that one's for no zone came to it in another
+ * zone, though this one's replicas may claim it still. */
+#define SH_ZONE_TAKEN 64u
 /* Those that a record may have. */
 #define SH_ZONE_RECORDED                                                                           \
-    (SH_ZONE_CONCLUDED | SH_ZONE_LOST | SH_ZONE_FORMER | SH_ZONE_AGAIN | SH_ZONE_OLDER)
+    (SH_ZONE_CONCLUDED | SH_ZONE_LOST | SH_ZONE_FORMER | SH_ZONE_OLDER | SH_ZONE_OF_FORMER)
+/* Those that a zone has only while it has a former owner. */
+#define SH_ZONE_OF_FORMER (SH_ZONE_AGAIN | SH_ZONE_TAKEN)
 
 /* A replica belongs to a disk, which has an ID of its own, not 0. */
 struct sh_zone_backup {
@@ -117,7 +122,7 @@ static inline void sh_zone_former_set(struct sh_zone *zone, shoal_nid former, ui
 {
     zone->former = former;
     zone->former_life = life;
-    zone->flags = (uint8_t)((zone->flags & ~(SH_ZONE_FORMER | SH_ZONE_AGAIN)) |
+    zone->flags = (uint8_t)((zone->flags & ~(SH_ZONE_FORMER | SH_ZONE_OF_FORMER)) |
                             (former.v ? SH_ZONE_FORMER : 0));
 }
 

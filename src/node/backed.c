@@ -106,6 +106,12 @@ bool sh_node_is_opening(void *arg)
     return sh_logs_is_opening(node->logs);
 }
 
+bool sh_node_is_filling(void *arg)
+{
+    const struct sh_node_run *node = arg;
+    return sh_logs_is_filling(node->logs);
+}
+
 /* Opens the backup, and the log on the peer's disk, with its chunks if the peer has been a node before. */
 enum shoal_err sh_node_backup_open(struct sh_node_run *node, char *detail)
 {

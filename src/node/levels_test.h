@@ -44,6 +44,7 @@ struct test {
     struct sh_replog *log;
     uint64_t number; /* of the last request that is done once */
     bool is_opening; /* a zone is about to be served */
+    bool is_filling; /* one is being read */
     uint64_t seed;
 };
 
@@ -93,6 +94,11 @@ static inline bool is_opening(void *arg)
     return ((const struct test *)arg)->is_opening;
 }
 
+static inline bool is_filling(void *arg)
+{
+    return ((const struct test *)arg)->is_filling;
+}
+
 static inline void moves_open(void)
 {
     struct rig *rig = &test.rig;
@@ -108,6 +114,7 @@ static inline void moves_open(void)
                                            .directory = test.directory,
                                            .clock = clock,
                                            .is_opening = is_opening,
+                                           .is_filling = is_filling,
                                            .arg = &test};
     assert_int_equal(sh_moves_create(&config, &test.moves), SHOAL_OK);
 }

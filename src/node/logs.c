@@ -628,6 +628,11 @@ bool sh_logs_is_opening(const struct sh_logs *logs)
     return logs && logs->restorer && sh_restorer_is_opening(logs->restorer);
 }
 
+bool sh_logs_is_filling(const struct sh_logs *logs)
+{
+    return logs && logs->restorer && sh_restorer_is_filling(logs->restorer);
+}
+
 bool sh_logs_are_former_lost(const struct sh_logs *logs)
 {
     return logs && logs->zones && sh_former_zones_are_lost(&logs->former);

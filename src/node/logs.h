@@ -97,6 +97,8 @@ bool sh_logs_are_former_over(const struct sh_logs *logs);
 bool sh_logs_are_former_lost(const struct sh_logs *logs);
 /* As sh_restorer_is_opening. */
 bool sh_logs_is_opening(const struct sh_logs *logs);
+/* As sh_restorer_is_filling. */
+bool sh_logs_is_filling(const struct sh_logs *logs);
 
 /* Whether the peer's chunks are in its own log. */
 bool sh_logs_is_self(const struct sh_logs *logs);

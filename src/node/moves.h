@@ -56,6 +56,8 @@ struct sh_moves_config {
     bool (*are_former_lost)(void *arg);
     /* Whether a zone is about to be served here, of whose results some are not known yet (sh_moves_completed); NULL: never. */
     bool (*is_opening)(void *arg);
+    /* As sh_restorer_is_filling: no chunk may come from elsewhere meanwhile; NULL: never. */
+    bool (*is_filling)(void *arg);
     /* Whether no batch is to be begun just now, asked again after a moment; NULL: never. */
     bool (*must_wait)(void *arg);
     /* Whether no chunks are being put here by another job, so that a drain has an end; NULL: so. */

@@ -404,10 +404,13 @@ static enum shoal_err room_check(const struct sh_moves *moves, uint64_t bytes)
     return bytes + bytes / 4 <= free_bytes ? SHOAL_OK : SHOAL_EFULL;
 }
 
-/* Whether a zone that is being brought back here claims one of the chunks: it would take them for its own, and let go of them. */
+/* Whether a zone that is being brought back here claims one of the chunks, or may do so: it would take them for its own, and let go of them. */
 static bool is_brought_back(const struct sh_moves *moves, const struct sh_staged *staged)
 {
-    const struct sh_backup *backup = moves->config.backup;
+    const struct sh_moves_config *config = &moves->config;
+    const struct sh_backup *backup = config->backup;
+    if (config->is_filling && config->is_filling(config->arg))
+        return true;
     bool may_be = sh_backup_is_on(backup) && !sh_backup_is_home(backup);
     for (size_t i = 0; may_be && i < staged->count; i++) {
         if (sh_backup_is_opening(backup, staged->runs[i].first.v, staged->runs[i].last.v))
@@ -457,13 +460,14 @@ static enum shoal_err stage(struct sh_moves *moves, struct sh_staged *staged, st
     return SHOAL_OK;
 }
 
-/* All pieces are there. They go to the log in pieces, too, while there is room for them. */
+/* All pieces are there. They go to the log in pieces, too, while there is room for them, and once no zone that may have the chunk is on its way. */
 static void arrived(struct sh_moves *moves, struct sh_staged *staged)
 {
     uint64_t now = sh_now(&moves->config.clock);
     struct sh_msg *msg = moves->config.msg;
-    enum shoal_err err =
-        sh_backup_arriving_end(moves->config.backup, &staged->write, &staged->arriving);
+    enum shoal_err err = SHOAL_EAGAIN;
+    if (!is_brought_back(moves, staged))
+        err = sh_backup_arriving_end(moves->config.backup, &staged->write, &staged->arriving);
     if (!err) {
         staged->full_ns = 0;
         results_tell(moves, staged);

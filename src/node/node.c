@@ -600,6 +600,7 @@ static enum shoal_err open_peer(struct sh_node_run *node, char *detail)
         .are_former_over = sh_node_former_are_over,
         .are_former_lost = sh_node_former_are_lost,
         .is_opening = sh_node_is_opening,
+        .is_filling = sh_node_is_filling,
         .arg = node,
     };
     err = sh_moves_create(&moves, &node->moves);

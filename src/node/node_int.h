@@ -94,6 +94,7 @@ void sh_node_completed(void *arg, const struct sh_completion *completion);
 bool sh_node_former_are_over(void *arg);
 bool sh_node_former_are_lost(void *arg);
 bool sh_node_is_opening(void *arg);
+bool sh_node_is_filling(void *arg);
 
 /* life.c: */
 void sh_node_flag_set(struct sh_node_run *node, _Atomic bool *flag);

@@ -316,19 +316,6 @@ static void left_settle(struct sh_images *images)
     images->left_count = count;
 }
 
-/* What was dropped is not in the store. */
-static void returned_settle(struct sh_images *images)
-{
-    size_t count = 0;
-    uint32_t size;
-    for (size_t i = 0; i < images->returned_count; i++) {
-        uint64_t chunk = images->returned[i];
-        if (!sh_store_size(images->store, sh_images_cid(images, chunk), &size))
-            images->returned[count++] = chunk;
-    }
-    images->returned_count = count;
-}
-
 static int run_compare(const void *a, const void *b)
 {
     const struct sh_metadata_run *x = a, *y = b;
@@ -449,6 +436,35 @@ static enum shoal_err strays_leave(struct sh_images *images, const struct sh_zon
     return SHOAL_OK;
 }
 
+/* Whether a zone that claims a chunk by now has it, though none that counted did when it was put into the store: one that is being brought back has found it to be its own. What the
+ * store has is this zone's image still. */
+static bool has_another(const struct sh_images *images, uint64_t chunk)
+{
+    uint64_t number;
+    return sh_backup_zone_number(images->backup, sh_images_cid(images, chunk), &number) &&
+           is_others(images, chunk, number);
+}
+
+/* Of what another zone claims this one keeps what is in the store, and is not dropped, if the claim still does not count. EAGAIN: there are more. */
+static enum shoal_err returned_settle(struct sh_images *images, unsigned *looks)
+{
+    enum shoal_err err = SHOAL_OK;
+    uint32_t size;
+    sh_store_witness_pause(images->is_online);
+    for (; !err && images->returned_at < images->returned_count; images->returned_at += !err) {
+        uint64_t chunk = images->returned[images->returned_at];
+        bool is_there = !sh_store_size(images->store, sh_images_cid(images, chunk), &size);
+        if (++*looks > DROPS_A_STEP)
+            err = SHOAL_EAGAIN;
+        else if (is_there && has_another(images, chunk))
+            err = one_drop(images, chunk, true);
+        else if (is_there)
+            images->returned[images->returned_kept++] = chunk;
+    }
+    sh_store_witness_pause(false);
+    return err;
+}
+
 enum shoal_err sh_images_settle(struct sh_images *images)
 {
     SH_ASSERT(!images->ops_count);
@@ -456,11 +472,29 @@ enum shoal_err sh_images_settle(struct sh_images *images)
     unsigned looks = 0;
     for (; !err && images->settle_hull < images->hulls_count; images->settle_hull += !err)
         err = strays_leave(images, &images->hulls[images->settle_hull], &looks);
+    if (!err)
+        err = returned_settle(images, &looks);
     if (err)
         return err;
+    images->returned_count = images->returned_kept;
     left_settle(images);
-    returned_settle(images);
     return SHOAL_OK;
+}
+
+/* Takes out of the store what no claim would tell as the zone's any more. */
+static enum shoal_err returned_undo(struct sh_images *images, unsigned *looks)
+{
+    enum shoal_err err = SHOAL_OK;
+    sh_store_witness_pause(images->is_online);
+    for (; !err && images->returned_count; images->returned_count -= !err) {
+        uint64_t chunk = images->returned[images->returned_count - 1];
+        if (++*looks > DROPS_A_STEP)
+            err = SHOAL_EAGAIN;
+        else if (has_another(images, chunk))
+            err = one_drop(images, chunk, false);
+    }
+    sh_store_witness_pause(false);
+    return err;
 }
 
 enum shoal_err sh_images_undo(struct sh_images *images, uint64_t number)
@@ -469,8 +503,11 @@ enum shoal_err sh_images_undo(struct sh_images *images, uint64_t number)
     images->ops_count = 0; /* those will not be */
     if (!images->hulls_count)
         return SHOAL_OK;
-    enum shoal_err err = each_drop(images, number, &images->hulls[images->hulls_count - 1],
-                                   &images->undo_from, false, &looks);
+    enum shoal_err err = number ? SHOAL_OK : returned_undo(images, &looks);
+    if (err)
+        return err;
+    err = each_drop(images, number, &images->hulls[images->hulls_count - 1], &images->undo_from,
+                    false, &looks);
     if (!err)
         images->hulls_count--;
     return !err && images->hulls_count ? SHOAL_EAGAIN : err;
@@ -484,7 +521,7 @@ void sh_images_begin(struct sh_images *images)
     images->returned_count = images->ops_count = 0;
     images->live = images->chunks = images->payload_bytes = images->missing = 0;
     images->leave_from = images->undo_from = images->settle_from = 0;
-    images->settle_hull = 0;
+    images->settle_hull = images->returned_at = images->returned_kept = 0;
     images->has_completions = false;
 }
 

@@ -43,7 +43,8 @@ struct sh_images {
     /* Of the zone. */
     uint64_t
         missing; /* bytes of chunks that found no room, as they count for a zone; too many where the log has handed out what turned out to be outdated */
-    uint64_t *returned; /* chunks that another zone claims, which does not count */
+    uint64_t *
+        returned; /* chunks that another zone claimed when they were put into the store, which did not count */
     size_t returned_count, returned_room;
     struct sh_zone_claim *claims; /* by their places; those that are not there are empty */
     size_t claims_count, claims_room;
@@ -63,6 +64,7 @@ struct sh_images {
     uint64_t leave_from, undo_from; /* where these go on; 0: they begin */
     size_t settle_hull;             /* the same of settle */
     uint64_t settle_from;
+    size_t returned_at, returned_kept;
 };
 
 /* The name that the store has for a chunk. */
@@ -76,7 +78,8 @@ SHOAL_NODISCARD enum shoal_err sh_images_take(struct sh_images *images,
 SHOAL_NODISCARD enum shoal_err sh_images_drop(struct sh_images *images, uint16_t creator,
                                               uint64_t local_id);
 SHOAL_NODISCARD enum shoal_err sh_images_flush(struct sh_images *images);
-/* The zone has no more, and no number in the backup yet: chunks that it does not claim go out of the store again, and are left; `left` has each chunk once, in order, and `returned` no chunk that was dropped. ENOMEM; EAGAIN,
+/* The zone has no more, and no number in the backup yet: chunks that it does not claim go out of the store again, and are left; `left` has each chunk once, in order, and `returned` no chunk that was dropped; what
+ * is in `returned`, and another zone has by now, is left as well. ENOMEM; EAGAIN,
  * EBUSY as of sh_images_leave. */
 SHOAL_NODISCARD enum shoal_err sh_images_settle(struct sh_images *images);
 /* Takes all chunks from that ID to that one out of the store again that are the zone's, which has that number in the backup: they are left. EAGAIN: some of them, the

@@ -425,6 +425,40 @@ static void test_drop_of_what_returned(void **state)
         assert_true(images.returned[i] != cid_of(104).v);
 }
 
+static bool counts_now(void *arg, shoal_cid cid, uint64_t number)
+{
+    (void)cid;
+    (void)number;
+    return *(const bool *)arg;
+}
+
+/* Another zone's claims did not count, and do once that zone is found to have the chunks: what came of them meanwhile goes again, whether it was dropped or not. */
+static void test_returned_until_the_claim_counts(void **state)
+{
+    (void)state;
+    bool counts = false;
+    zone_make(7, 100, 199);
+    images.counts = counts_now;
+    images.arg = &counts;
+    claim(0, 1, 1000);
+    for (uint64_t local = 95; local < 105; local++)
+        image(local, 10);
+    assert_int_equal(images.returned_count, 5);
+    counts = true;
+    assert_int_equal(drop(102), SHOAL_OK);
+    settle();
+    for (uint64_t local = 95; local < 105; local++)
+        assert_int_equal(is_there(cid_of(local)), local < 100);
+    assert_int_equal(images.returned_count, 0);
+    counts_are(5, 50);
+    sh_images_begin(&images);
+    counts = false;
+    image(150, 10);
+    counts = true;
+    (void)undo(0);
+    assert_false(is_there(cid_of(150)));
+}
+
 /* Nor is a large chunk that goes as this zone does not claim it: it is another zone's, which is read later, and would be taken for one that this zone has
  * removed (world_recovery_test found that). */
 static void test_large_ones_that_returned(void **state)
@@ -670,6 +704,7 @@ int main(void)
         TEST(test_drop_of_large_ones),
         TEST(test_drop_of_a_pinned_one),
         TEST(test_drop_of_what_returned),
+        TEST(test_returned_until_the_claim_counts),
         TEST(test_large_ones_that_returned),
         TEST(test_strays),
         TEST(test_strays_in_steps),

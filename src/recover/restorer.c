@@ -204,11 +204,12 @@ static bool is_any_first(const struct sh_restoring *job)
     return false;
 }
 
-/* Whether the claims of a zone here may be out of date, whose former owner is another one, or was in another life. By the notes of the metadata a chunk is of zones of one owner:
+/* Whether the claims of a zone here may be out of date, whose former owner is another one, or was in another life, or had brought one of the two back. By the notes of the metadata a chunk is of zones of one owner:
  * so a zone that is read while other zones claim but what is theirs by its note finds its own chunks. */
 static bool is_unsifted(const struct sh_restoring *other, const struct sh_restoring *job)
 {
-    if (other == job || !other->number || were_one_owners(other, job))
+    bool is_taken = (other->record.flags | job->record.flags) & SH_ZONE_TAKEN;
+    if (other == job || !other->number || (were_one_owners(other, job) && !is_taken))
         return false;
     bool may_change = other->phase == SH_RESTORING_ORDER ||
                       (other->phase == SH_RESTORING_SIFTS && !other->is_ordered);
@@ -232,6 +233,17 @@ static bool waits_for_sifts(const struct sh_restoring *job)
         }
     }
     return waits;
+}
+
+/* Whether one that this one outweighs is to leave the store, and has not yet: its claims would count, of what both have. */
+static bool is_any_outweighed(const struct sh_restoring *job)
+{
+    for (const struct sh_restoring *other = job->restorer->jobs; other; other = other->next) {
+        bool leaves = other->is_outweighed || other->phase == SH_RESTORING_UNDOES;
+        if (other != job && leaves && outweighs(job, other))
+            return true;
+    }
+    return false;
 }
 
 /* Zones that this one outweighs have been read already, as a superpeer has told of this one late: they are read again, once it has been. */
@@ -496,7 +508,7 @@ static void read_begin(struct sh_restoring *job)
 {
     struct sh_restorer *restorer = job->restorer;
     if ((restorer->reading && restorer->reading != job) || is_any_first(job) ||
-        waits_for_sifts(job)) {
+        is_any_outweighed(job) || waits_for_sifts(job)) {
         sh_restoring_again(job);
         return;
     }
@@ -721,6 +733,11 @@ void sh_restorer_destroy(struct sh_restorer *restorer)
 bool sh_restorer_is_reading(const struct sh_restorer *restorer)
 {
     return restorer->reading && restorer->reading->is_reading;
+}
+
+bool sh_restorer_is_filling(const struct sh_restorer *restorer)
+{
+    return restorer->reading;
 }
 
 bool sh_restorer_is_opening(const struct sh_restorer *restorer)

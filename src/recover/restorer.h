@@ -84,6 +84,9 @@ uint64_t sh_restorer_due_ns(const struct sh_restorer *restorer);
 
 /* Whether the log of a zone is being read. */
 bool sh_restorer_is_reading(const struct sh_restorer *restorer);
+/* Whether chunks of a zone are being put into the store, which the backup does not know as that zone's yet: one that came from elsewhere meanwhile would be
+ * taken for one of them. */
+bool sh_restorer_is_filling(const struct sh_restorer *restorer);
 /* Whether a zone is to be served as soon as its record says so, or as what came of requests is told. */
 bool sh_restorer_is_opening(const struct sh_restorer *restorer);
 

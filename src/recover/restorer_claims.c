@@ -9,14 +9,16 @@
 
 #define OPEN_NS UINT64_C(1000000) /* in which it is looked whether a zone is open */
 #define LEFT_A_STEP 4096u         /* images that are left, and completion records */
+#define LOOKS_A_STEP 4096u        /* at what the store has of a range */
 
 void sh_restoring_parts_end(struct sh_restoring *job)
 {
     free(job->runs);
     free(job->served.runs);
     free(job->away.runs);
+    free(job->there.runs);
     job->runs = NULL;
-    job->served = job->away = (struct sh_restoring_parts){.count = 0};
+    job->served = job->away = job->there = (struct sh_restoring_parts){.count = 0};
     job->runs_count = 0;
 }
 
@@ -198,7 +200,9 @@ static void sift_begin(struct sh_restoring *job, bool is_ordered)
 {
     job->is_ordered = is_ordered;
     job->is_awaited = false;
-    job->served.count = job->away.count = 0;
+    job->served.count = job->away.count = job->there.count = 0;
+    job->there_run = 0;
+    job->there_at = 0;
     job->sift_ns = sh_now(&job->restorer->config.clock);
     runs_rewind(job);
     sh_restoring_to(job, SH_RESTORING_SIFTS);
@@ -212,9 +216,10 @@ static void on_order(struct sh_order_op *op, enum shoal_err err, uint64_t zone)
         return;
     if (job->is_outweighed)
         sh_restoring_fail(job, SHOAL_ECANCELED);
-    else if (!err && !zone)
+    else if (!err && !zone) {
+        job->is_beside_lost = op->has_lost;
         sift_begin(job, true);
-    else if (!err || sh_restoring_may_repeat(err))
+    } else if (!err || sh_restoring_may_repeat(err))
         sh_restoring_again(job);
     else
         sh_restoring_fail(job, err);
@@ -303,6 +308,50 @@ static bool away_leave(struct sh_restoring *job)
     return false;
 }
 
+/* Of what is the zone's, the next part that has chunks. False: there is none. */
+static bool there_next(const struct sh_restoring *job, struct sh_metadata_run *run_out)
+{
+    const struct sh_metadata_run *run = &job->served.runs[job->there_run];
+    uint64_t from = job->there_at ? job->there_at : run->first.v;
+    const struct sh_zone_claim all = {from, run->last.v};
+    const struct sh_backup *backup = job->restorer->config.backup;
+    uint64_t first, last;
+    if (from > run->last.v || !sh_backup_chunk_next(backup, &all, from, &first))
+        return false;
+    shoal_cid at, to;
+    shoal_cid cid = sh_images_cid(&job->images, first);
+    bool is_there = sh_store_range(job->restorer->config.store, cid, &at, &to);
+    SH_ASSERT(is_there && at.v == cid.v);
+    last = first + (to.v - at.v);
+    *run_out = (struct sh_metadata_run){{first}, {last < run->last.v ? last : run->last.v}};
+    return true;
+}
+
+/* Beside a zone that is lost: an ID without a chunk may have been that one's, so it is not taken, and who asks for it is told so (docs/recovery.md). False: there
+ * is more, or no memory. */
+static bool served_cut(struct sh_restoring *job)
+{
+    struct sh_restoring_parts *served = &job->served, *there = &job->there;
+    for (unsigned i = 0; i < LOOKS_A_STEP && job->there_run < served->count; i++) {
+        struct sh_metadata_run run;
+        bool is_any = there_next(job, &run);
+        enum shoal_err err = is_any ? part_add(there, run) : SHOAL_OK;
+        if (err) {
+            sh_restoring_fail(job, err);
+            return false;
+        }
+        job->there_at = is_any ? run.last.v + 1 : 0;
+        job->there_run += !is_any;
+    }
+    if (job->there_run < served->count)
+        return false;
+    free(served->runs);
+    *served = *there;
+    *there = (struct sh_restoring_parts){.count = 0};
+    job->is_beside_lost = false;
+    return true;
+}
+
 /* Zones that waited for this one may be read. */
 static void awaiters_wake(const struct sh_restoring *job)
 {
@@ -318,7 +367,8 @@ static void sift_end(struct sh_restoring *job)
 {
     struct sh_backup *backup = job->restorer->config.backup;
     struct sh_restoring_parts *served = &job->served;
-    if (!away_leave(job) || (job->is_ordered && !left_tell(job)))
+    if (!away_leave(job) || (job->is_ordered && !left_tell(job)) ||
+        (job->is_ordered && job->is_beside_lost && !served_cut(job)))
         return;
     enum shoal_err err =
         job->is_ordered ? sh_backup_adopt_keep(backup, job->number, served->runs, served->count)

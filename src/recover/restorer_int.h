@@ -77,7 +77,11 @@ struct sh_restoring {
     struct sh_restoring_parts {
         struct sh_metadata_run *runs;
         size_t count, room;
-    } served, away;  /* this node's, and others' */
+    } served, away; /* this node's, and others' */
+    struct sh_restoring_parts
+        there; /* of served, what has chunks, beside a zone that is lost: up to that ID in that run; 0: its first */
+    size_t there_run;
+    uint64_t there_at;
     size_t told;     /* completions that are known to who answers requests */
     uint64_t number; /* of the zone in the backup; 0: it is not adopted */
     enum shoal_err err;
@@ -95,6 +99,8 @@ struct sh_restoring {
         has_sent; /* other backups may have got what this node's replica does not have, when it was adopted before */
     bool is_outweighed; /* by a zone that came here while this one was read */
     bool is_ordered;    /* no zone goes first any more */
+    bool
+        is_beside_lost; /* one that would have is lost, and may have had chunks that this one claims */
     bool
         is_awaited; /* another zone is read once this one claims nothing but what is its former owner's now */
     uint64_t sift_ns,

@@ -353,9 +353,11 @@ static void owner_order(struct job *job, const struct sh_zone *record)
     struct sh_zone zone = *record;
     SH_ASSERT(node && node->state == SH_NODE_UP);
     bool is_again = zone.former.v || sh_zone_has_backup(&zone, zone.owner, 0);
+    bool was_back = is_again && !zone.former.v;
     if (!zone.former.v)
         sh_zone_former_set(&zone, zone.owner, zone.life);
     zone.flags |= is_again ? SH_ZONE_AGAIN : 0;
+    zone.flags |= was_back ? SH_ZONE_TAKEN : 0;
     if (is_older(job))
         sh_zone_older_set(&zone, zone.older + 1);
     zone.owner = node->nid;

@@ -319,7 +319,7 @@ static void a_restorer_fails(void **state)
     fails(nodes[2].nid);
     (void)run_for(100 * MS); /* at once, though another one was told just now */
     assert_true(is_with(1, &nodes[1]) && nodes[1].recovers == 1);
-    assert_true(record_of(1).flags & SH_ZONE_AGAIN);
+    assert_true((record_of(1).flags & SH_ZONE_OF_FORMER) == SH_ZONE_AGAIN);
     assert_true(nodes[0].prepares == 2 && nodes[1].prepares == 2);
     fails(nodes[1].nid);
     (void)run_for(100 * MS);
@@ -340,7 +340,13 @@ static void a_restorer_fails_while_it_needs_its_own(void **state)
     assert_true(sh_zone_has_backup(&opened, opened.owner, 0));
     fails(opened.owner);
     (void)run_for(100 * MS);
-    assert_true(record_of(1).former.v && record_of(1).flags & SH_ZONE_AGAIN);
+    assert_true((record_of(1).flags & SH_ZONE_OF_FORMER) == SH_ZONE_OF_FORMER);
+    assert_int_equal(record_of(1).former.v, opened.owner.v);
+    /* Nor has the next one opened the zone. */
+    fails(record_of(1).owner);
+    (void)run_for(100 * MS);
+    assert_true((record_of(1).flags & SH_ZONE_OF_FORMER) == SH_ZONE_OF_FORMER);
+    assert_int_equal(record_of(1).former.v, opened.owner.v);
 }
 
 /* One that fails before it was told of the zone: nobody but the record knows of it. */

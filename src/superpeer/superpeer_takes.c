@@ -31,8 +31,9 @@ static bool take_get(struct sh_reader *r, shoal_nid asker, struct sh_metadata_up
     zone->former_life = sh_get64(r);
     zone->id = sh_get64(r);
     zone->incarnation = sh_get32(r);
+    zone->flags = sh_get8(r);
     size_t count = sh_get16(r);
-    if (!sh_reader_ok(r) || !count || count > SH_TAKE_RUNS_MAX)
+    if (!sh_reader_ok(r) || !count || count > SH_TAKE_RUNS_MAX || zone->flags & ~SH_ZONE_TAKEN)
         return false;
     for (size_t i = 0; i < count; i++) {
         update->runs[i].first.v = sh_get64(r);
@@ -94,6 +95,7 @@ struct order {
     uint64_t life, epoch, after;
     bool near; /* only zones that no other node than the asker brings back */
     shoal_nid asker;
+    bool has_lost; /* as far as was looked */
 };
 
 static bool order_get(struct sh_reader *r, struct order *order)
@@ -108,19 +110,23 @@ static bool order_get(struct sh_reader *r, struct order *order)
            (!order->after || sh_zone_creator(order->after).v == order->former.v);
 }
 
+/* Whether the former owner had the zone in that life, and nobody has brought it back. */
+static bool is_formers(const struct sh_zone *zone, const struct order *order)
+{
+    if (zone->former.v)
+        return zone->former.v == order->former.v && zone->former_life == order->life;
+    return zone->owner.v == order->former.v && zone->life == order->life;
+}
+
 /* Whether a zone is still to be recovered that the former owner had in that life: OK, it is; ENONAME, it is not; EBUSY. One that is lost never
  * will be. */
 static enum shoal_err recovery_check(const struct sh_superpeer *superpeer,
                                      const struct sh_zone *zone, const struct order *order)
 {
-    if (zone->flags & SH_ZONE_LOST)
+    if (zone->flags & SH_ZONE_LOST || !is_formers(zone, order))
         return SHOAL_ENONAME;
     if (zone->former.v)
-        return zone->former.v == order->former.v && zone->former_life == order->life
-                   ? SHOAL_OK
-                   : SHOAL_ENONAME;
-    if (zone->owner.v != order->former.v || zone->life != order->life)
-        return SHOAL_ENONAME;
+        return SHOAL_OK;
     enum shoal_err err = sh_superpeer_owner_check(superpeer, zone);
     if (err == SHOAL_EBUSY)
         return err;
@@ -150,6 +156,7 @@ static enum shoal_err order_look(const struct sh_superpeer *superpeer, struct or
             return SHOAL_OK;
         }
         order->after = zone.id;
+        order->has_lost |= zone.flags & SH_ZONE_LOST && is_formers(&zone, order);
         enum shoal_err err = recovery_check(superpeer, &zone, order);
         if (!err && order->near && !is_near(superpeer, &zone, order->asker))
             continue;
@@ -185,7 +192,7 @@ static void on_order(void *arg, struct sh_msg_in *in)
     if (sh_msg_reply(in->msg, in->reply_to, in->type, SH_ORDER_ANSWER_BYTES, &out))
         return;
     sh_put16(&out.w, 0);
-    sh_put8(&out.w, (uint8_t)result);
+    sh_put8(&out.w, (uint8_t)((unsigned)result | (order.has_lost ? SH_ORDER_LOST : 0)));
     sh_put64(&out.w, result == SH_ORDER_NONE ? 0 : order.after);
     sh_msg_end(in->msg, &out);
 }

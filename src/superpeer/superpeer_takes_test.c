@@ -224,6 +224,7 @@ static struct sh_bytes take_bytes(uint8_t room[SH_TAKE_BYTES_MAX], shoal_nid for
     sh_put64(&w, LIFE(0));
     sh_put64(&w, sh_zone_id(peers[0], 3));
     sh_put32(&w, 2);
+    sh_put8(&w, 0);
     sh_put16(&w, count);
     for (uint64_t i = 0; i < count && i < SH_TAKE_RUNS_MAX; i++) {
         sh_put64(&w, shoal_cid_make(peers[0], i * step_between).v);
@@ -321,9 +322,15 @@ static void later_zones_go_first(void **state)
     zone_change(&second);
     assert_int_equal(first_above(3, false), 0);
     assert_int_equal(first_above(0, false), 3);
+    assert_false(ordered.op.has_lost);
     first.flags = SH_ZONE_LOST; /* none waits for what will never be */
     zone_change(&first);
     assert_int_equal(first_above(0, false), 0);
+    assert_true(ordered.op.has_lost);
+    assert_int_equal(first_above(3, false), 0);
+    assert_false(ordered.op.has_lost); /* no zone below has what this one had */
+    assert_int_equal(first_of_life(LIFE(0) + 1, 0, false), 0);
+    assert_false(ordered.op.has_lost);
 }
 
 /* Before it reads a zone, a node asks for what it is to read first: zones that another node brings back are none of these. */
@@ -391,12 +398,15 @@ static void an_order_looks_at_many(void **state)
     for (uint64_t i = 1; i <= 5000; i++) {
         zone.id = sh_zone_id(peers[0], i);
         zone.flags = i == 4999 ? 0 : SH_ZONE_LOST;
+        zone.life = i <= 4096 || i == 4999 ? LIFE(0) : LIFE(0) + 1;
         zone_put(&zone);
     }
     sh_registry_fail(superpeer.registry, peers[0], "a test");
     act_as(1);
     assert_int_equal(first_above(0, false), 4999);
+    assert_true(ordered.op.has_lost); /* also of those that were looked at first */
     assert_int_equal(first_above(4999, false), 0);
+    assert_false(ordered.op.has_lost);
 }
 
 static void what_is_no_order(void **state)
