@@ -48,6 +48,7 @@ static struct {
     } refusals[REFUSALS];
     uint32_t busy_ppm, lost_ppm; /* questions that are put off, and that get no answer */
     bool is_late_unknown;        /* nobody knows of the later zone yet */
+    bool has_no_more;            /* ranges: a TAKE of several runs is refused */
     bool has_lost;               /* another zone of the former owner's is lost */
     bool holds_orders;           /* who asks for the order is answered later: the last of them */
     bool is_order_held;
@@ -114,6 +115,8 @@ static inline void on_take(void *arg, struct sh_msg_in *in)
     }
     assert_true(sh_reader_done(&in->payload));
     enum shoal_err err = ranges.runs_most && parts > ranges.runs_most ? SHOAL_ETOOBIG : SHOAL_OK;
+    if (ranges.has_no_more && count > 1)
+        err = SHOAL_ELIMIT;
     for (unsigned i = 0; i < count && !err; i++) {
         for (uint64_t id = runs[i].first.v; id <= runs[i].last.v; id++) {
             struct sh_metadata_note *note = &ranges.notes[shoal_cid_local((shoal_cid){id}) % IDS];

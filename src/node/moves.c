@@ -15,7 +15,7 @@
 #define QUESTION_NS UINT64_C(1000000000)
 #define TROUBLES_MAX 16
 #define BUSY_MAX                                                                                   \
-    48 /* a target that was started again is busy until its former life's zones are with others: 12 s */
+    48 /* a target is busy while it reads zones that it brings back, or others bring back those of its former life: 12 s */
 #define LIMITS_MAX 3 /* ELIMIT may also have been said on the way, by a node with too much to do */
 /* A drain goes on for as long as what is in its way may pass; so often it asks then. */
 #define TROUBLE_NS_MAX UINT64_C(1000000000)

@@ -481,17 +481,16 @@ enum shoal_err sh_images_settle(struct sh_images *images)
     return SHOAL_OK;
 }
 
-/* Takes out of the store what no claim would tell as the zone's any more. */
+/* These first: no claim may tell them as the zone's any more. */
 static enum shoal_err returned_undo(struct sh_images *images, unsigned *looks)
 {
     enum shoal_err err = SHOAL_OK;
     sh_store_witness_pause(images->is_online);
     for (; !err && images->returned_count; images->returned_count -= !err) {
-        uint64_t chunk = images->returned[images->returned_count - 1];
         if (++*looks > DROPS_A_STEP)
             err = SHOAL_EAGAIN;
-        else if (has_another(images, chunk))
-            err = one_drop(images, chunk, false);
+        else
+            err = one_drop(images, images->returned[images->returned_count - 1], false);
     }
     sh_store_witness_pause(false);
     return err;

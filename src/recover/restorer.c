@@ -235,12 +235,13 @@ static bool waits_for_sifts(const struct sh_restoring *job)
     return waits;
 }
 
-/* Whether one that this one outweighs is to leave the store, and has not yet: its claims would count, of what both have. */
-static bool is_any_outweighed(const struct sh_restoring *job)
+/* Whether a zone is leaving the store, or is to leave it as this one outweighs it: of what both claim its images would count, and go with it. */
+static bool is_any_leaving(const struct sh_restoring *job)
 {
     for (const struct sh_restoring *other = job->restorer->jobs; other; other = other->next) {
-        bool leaves = other->is_outweighed || other->phase == SH_RESTORING_UNDOES;
-        if (other != job && leaves && outweighs(job, other))
+        bool leaves = (other->phase == SH_RESTORING_UNDOES && other->number) ||
+                      (other->is_outweighed && outweighs(job, other));
+        if (other != job && leaves)
             return true;
     }
     return false;
@@ -508,7 +509,7 @@ static void read_begin(struct sh_restoring *job)
 {
     struct sh_restorer *restorer = job->restorer;
     if ((restorer->reading && restorer->reading != job) || is_any_first(job) ||
-        is_any_outweighed(job) || waits_for_sifts(job)) {
+        is_any_leaving(job) || waits_for_sifts(job)) {
         sh_restoring_again(job);
         return;
     }
@@ -540,10 +541,12 @@ static void read_begin(struct sh_restoring *job)
     err = sh_replog_zone_read(job->log, &read);
     if (err)
         job->is_reading = false;
-    if (err == SHOAL_EBUSY)
-        sh_restoring_again(job); /* the log reads another one */
-    else if (err)
+    if (err == SHOAL_EBUSY) { /* the log reads another one */
+        restorer->reading = NULL;
+        sh_restoring_again(job);
+    } else if (err) {
         sh_restoring_fail(job, err);
+    }
 }
 
 /* --- DROPS: this node's own replica ------------------------------------------------------------ */

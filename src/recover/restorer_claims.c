@@ -9,7 +9,8 @@
 
 #define OPEN_NS UINT64_C(1000000) /* in which it is looked whether a zone is open */
 #define LEFT_A_STEP 4096u         /* images that are left, and completion records */
-#define LOOKS_A_STEP 4096u        /* at what the store has of a range */
+#define LOOKS_A_STEP 16u          /* at up to 8,192 IDs each: a millisecond */
+#define THERE_MAX 128u            /* parts of a zone, and twice as many as there were before */
 
 void sh_restoring_parts_end(struct sh_restoring *job)
 {
@@ -96,6 +97,7 @@ static void on_take(struct sh_take_op *op, enum shoal_err err)
     } else if (sh_restoring_may_repeat(err)) {
         sh_restoring_again(job);
     } else {
+        job->takes_all |= err == SHOAL_ELIMIT;
         sh_restoring_fail(job, err);
     }
 }
@@ -202,7 +204,7 @@ static void sift_begin(struct sh_restoring *job, bool is_ordered)
     job->is_awaited = false;
     job->served.count = job->away.count = job->there.count = 0;
     job->there_run = 0;
-    job->there_at = 0;
+    job->there_at = job->there_gap = 0;
     job->sift_ns = sh_now(&job->restorer->config.clock);
     runs_rewind(job);
     sh_restoring_to(job, SH_RESTORING_SIFTS);
@@ -217,7 +219,7 @@ static void on_order(struct sh_order_op *op, enum shoal_err err, uint64_t zone)
     if (job->is_outweighed)
         sh_restoring_fail(job, SHOAL_ECANCELED);
     else if (!err && !zone) {
-        job->is_beside_lost = op->has_lost;
+        job->is_beside_lost = op->has_lost && !job->takes_all;
         sift_begin(job, true);
     } else if (!err || sh_restoring_may_repeat(err))
         sh_restoring_again(job);
@@ -327,6 +329,35 @@ static bool there_next(const struct sh_restoring *job, struct sh_metadata_run *r
     return true;
 }
 
+/* Whether all from the end of one part to the beginning of the next one is the zone's. */
+static bool is_gap_its(const struct sh_restoring *job, const struct sh_metadata_run *part,
+                       const struct sh_metadata_run *next)
+{
+    const struct sh_restoring_parts *served = &job->served;
+    size_t found = sh_metadata_runs_find(served->runs, served->count, part->last.v);
+    return found < served->count && next->first.v <= served->runs[found].last.v;
+}
+
+/* Each part is a range of the superpeers'. Where there are many the smallest gaps are taken with the parts around them. */
+static void there_join(struct sh_restoring *job)
+{
+    struct sh_restoring_parts *there = &job->there;
+    while (there->count > THERE_MAX + 2 * job->served.count) {
+        size_t kept = 1;
+        job->there_gap = job->there_gap ? 2 * job->there_gap : 1;
+        for (size_t i = 1; i < there->count; i++) {
+            struct sh_metadata_run *last = &there->runs[kept - 1], *next = &there->runs[i];
+            bool is_joined =
+                next->first.v - last->last.v <= job->there_gap + 1 && is_gap_its(job, last, next);
+            if (is_joined)
+                last->last = next->last;
+            else
+                there->runs[kept++] = *next;
+        }
+        there->count = kept;
+    }
+}
+
 /* Beside a zone that is lost: an ID without a chunk may have been that one's, so it is not taken, and who asks for it is told so (docs/recovery.md). False: there
  * is more, or no memory. */
 static bool served_cut(struct sh_restoring *job)
@@ -340,6 +371,7 @@ static bool served_cut(struct sh_restoring *job)
             sh_restoring_fail(job, err);
             return false;
         }
+        there_join(job);
         job->there_at = is_any ? run.last.v + 1 : 0;
         job->there_run += !is_any;
     }
@@ -361,6 +393,13 @@ static void awaiters_wake(const struct sh_restoring *job)
     }
 }
 
+/* Whether another zone is looked through for what it claims, or undone: claims may not change meanwhile. */
+static bool is_other_settling(const struct sh_restoring *job)
+{
+    const struct sh_restoring *reading = job->restorer->reading;
+    return reading && reading != job && !reading->is_reading;
+}
+
 /* From here on the zone claims what is its, and nothing else. Before any of that is noted as this node's, it is recorded, also that no zone of this node's own claims it: if this
  * node fails then, whoever brings these back takes what they claim and is noted as this node's. */
 static void sift_end(struct sh_restoring *job)
@@ -370,6 +409,10 @@ static void sift_end(struct sh_restoring *job)
     if (!away_leave(job) || (job->is_ordered && !left_tell(job)) ||
         (job->is_ordered && job->is_beside_lost && !served_cut(job)))
         return;
+    if (is_other_settling(job)) {
+        sh_restoring_again(job);
+        return;
+    }
     enum shoal_err err =
         job->is_ordered ? sh_backup_adopt_keep(backup, job->number, served->runs, served->count)
                         : sh_backup_adopt_narrow(backup, job->number, served->runs, served->count);

@@ -104,8 +104,10 @@ static enum shoal_err claim_end(struct sh_superpeer *superpeer, struct sh_metada
         return SHOAL_OK;
     unsigned shard = sh_metadata_shard(update);
     enum shoal_err err = SHOAL_OK;
-    if (is_ours(superpeer, shard))
+    if (is_ours(superpeer, shard)) {
         err = sh_superpeer_ring_order(superpeer, shard, update);
+        superpeer->ring->gather.has_noted |= !err;
+    }
     if (!err)
         superpeer->ring->gather.from.v = update->runs[update->count - 1].last.v + 1;
     update->count = 0;

@@ -353,7 +353,8 @@ static void owner_order(struct job *job, const struct sh_zone *record)
     struct sh_zone zone = *record;
     SH_ASSERT(node && node->state == SH_NODE_UP);
     bool is_again = zone.former.v || sh_zone_has_backup(&zone, zone.owner, 0);
-    bool was_back = is_again && !zone.former.v;
+    /* Notes that were made anew do not say for which zone a node took what it has. */
+    bool was_back = is_again && !zone.former.v && !job->superpeer->ring->gather.has_noted;
     if (!zone.former.v)
         sh_zone_former_set(&zone, zone.owner, zone.life);
     zone.flags |= is_again ? SH_ZONE_AGAIN : 0;

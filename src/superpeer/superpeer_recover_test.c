@@ -349,6 +349,20 @@ static void a_restorer_fails_while_it_needs_its_own(void **state)
     assert_int_equal(record_of(1).former.v, opened.owner.v);
 }
 
+/* The same, once notes were made anew, as a shard was lost: they do not say what was taken for the zone, so all that is noted as the owner's may be. */
+static void a_restorer_fails_after_notes_were_lost(void **state)
+{
+    (void)state;
+    put(1, 3);
+    fails(peers[0]);
+    (void)run_for(100 * MS);
+    recovered(1);
+    superpeer.ring->gather.has_noted = true;
+    fails(record_of(1).owner);
+    (void)run_for(100 * MS);
+    assert_true((record_of(1).flags & SH_ZONE_OF_FORMER) == SH_ZONE_AGAIN);
+}
+
 /* One that fails before it was told of the zone: nobody but the record knows of it. */
 static void a_restorer_fails_before_it_is_told(void **state)
 {
@@ -492,6 +506,7 @@ int main(void)
         CASE(who_made_a_zone_is_told),
         CASE(a_restorer_fails),
         CASE(a_restorer_fails_while_it_needs_its_own),
+        CASE(a_restorer_fails_after_notes_were_lost),
         CASE(a_restorer_fails_before_it_is_told),
         CASE(a_restorer_is_silent),
         CASE(a_restorer_has_no_room),

@@ -32,6 +32,7 @@ struct sh_gather {
     shoal_cid from; /* where its next page begins; 0: the next node is to be asked */
     uint64_t due_ns;
     bool gathered[SH_SHARDS];      /* here, since it was lost */
+    bool has_noted;                /* some node had chunks in one of these */
     bool is_full[SH_SHARDS];       /* a claim had no room: the shard can't be known */
     uint64_t asked[SH_NIDS_WORDS]; /* by node ID: the nodes that have sent their last page */
 };
