@@ -331,8 +331,10 @@ class AtPeers(logs.LogCase):
         return end == len(content)
 
     def stop_all(self, client, peers):
-        """Ends the peers at one moment, after all that was written is on disks."""
+        """Ends the peers at one moment, before any takes over another's zones, after all that was written is on disks."""
         client.do("sync")
+        for peer in peers:
+            peer.process.kill()
         for peer in peers:
             peer.kill()
 
@@ -414,9 +416,7 @@ class AtPeers(logs.LogCase):
         held[cid] = b"third"
         self.complete(4)
         client.do("add", counter, 1)
-        client.do("sync")
-        for peer in peers:
-            peer.kill()
+        self.stop_all(client, peers)
         self.copies(owner.nid, held, peers)
 
     def stand_still(self, process):
