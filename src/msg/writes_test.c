@@ -164,13 +164,16 @@ static void blocked_writes(void **state)
     uint64_t key = region_add(&rig->b, region, sizeof region), times = 0;
     memset(region, 0, sizeof region);
     enum shoal_err err;
-    do {
-        memset(bytes, (int)(++times & 0xFF), sizeof bytes);
-        err = write_to(&rig->a, a, key, 0, bytes, sizeof bytes);
-        assert_true(times < 100000);
-    } while (err == SHOAL_OK);
-    assert_int_equal(err, SHOAL_EAGAIN);
-    assert_int_equal(push(&rig->a, a, "x", 1), 0);
+    unsigned pushed = 0;
+    do { /* again, if the kernel has found more room meanwhile */
+        do {
+            memset(bytes, (int)(++times & 0xFF), sizeof bytes);
+            err = write_to(&rig->a, a, key, 0, bytes, sizeof bytes);
+            assert_true(times < 100000);
+        } while (err == SHOAL_OK);
+        assert_int_equal(err, SHOAL_EAGAIN);
+    } while (push(&rig->a, a, "x", 1) == 1 && ++pushed < 1000);
+    assert_true(pushed < 1000);
     (void)await(rig, &rig->a, SH_WIRE_WRITABLE, a);
     assert_int_equal(write_to(&rig->a, a, key, 0, bytes, sizeof bytes), SHOAL_OK);
     uint64_t deadline_ns = now_ns() + DEADLINE_NS;
@@ -180,7 +183,8 @@ static void blocked_writes(void **state)
         end_poll(&rig->b, 0);
     }
     assert_int_equal(push(&rig->a, a, "x", 1), 1);
-    expect(rig, &rig->b, b, "x", 1);
+    for (unsigned i = 0; i <= pushed; i++)
+        expect(rig, &rig->b, b, "x", 1);
     rig_free(rig);
 }
 
