@@ -214,7 +214,7 @@ static void test_edges(void **state)
     assert_int_equal(outcome.err, SHOAL_ESTOPPED);
 }
 
-/* Who asks while a search is under way is not told what nodes have said to that one before: all are asked again. */
+/* A caller that asks while a search is under way does not get what nodes have said to that one before: the directory asks them all again. */
 static void test_later_ones_have_a_search_of_their_own(void **state)
 {
     (void)state;

@@ -451,7 +451,7 @@ static void outdated_chunks_need_no_room(void **state)
     }
 }
 
-/* One chunk more than there is room for; and as many as there is. */
+/* The log has one chunk more than the store has room for; or just as many. */
 static void a_zone_without_room(void **state)
 {
     (void)state;

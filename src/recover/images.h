@@ -1,6 +1,6 @@
 /* What the log of a zone has, put into a store: the chunks of one zone after the other, and what else comes with them.
  *
- * A zone's chunks are those that it claims (docs/backup.md). What zones that were looked at before claim, they keep. Of such a chunk the image is *left*, and the zone gets a removal of it; so is
+ * A zone's chunks are those that it claims (docs/backup.md). Zones that the node has read before keep what they claim. Of such a chunk the image is *left*, and the zone gets a removal of it; so is
  * one that the zone itself does not claim: of a large chunk whose claim was still to come, or which an earlier restorer has let go of, as another zone has it.
  *
  * The log hands a chunk out before it knows all versions, and has it dropped when it finds a newer one (struct sh_replog_read). Chunks wait in the log's

@@ -479,7 +479,7 @@ static void test_large_ones_that_returned(void **state)
         assert_int_equal(images.returned[i], cid_of(160).v);
 }
 
-/* What the zone has of chunks that it does not claim any more is another zone's, whether that claims them here or not. In many steps, where a chunk is pinned meanwhile. */
+/* The images leave what the zone has of chunks that it does not claim any more: another zone has these, whether that claims them here or not. They do so in many steps, and a chunk is pinned meanwhile. */
 static void test_strays(void **state)
 {
     (void)state;

@@ -141,7 +141,7 @@ struct sh_restore_progress sh_restoring_progress(const struct sh_restoring *job)
 /* restorer_claims.c: RUNS to SERVES. */
 /* Frees what is known of the zone's runs. */
 void sh_restoring_parts_end(struct sh_restoring *job);
-/* What is adopted of it is not, after all. */
+/* Has the backup forget the zone again, if it has adopted it. */
 void sh_restoring_adopted_cancel(struct sh_restoring *job);
 void sh_restoring_claims_step(struct sh_restoring *job, uint64_t now_ns);
 

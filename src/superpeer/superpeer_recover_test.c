@@ -327,7 +327,7 @@ static void a_restorer_fails(void **state)
     assert_int_equal(record_of(1).former_life, LIFE(0));
 }
 
-/* One that has opened the zone, and fails before another backup has all of it: it is among the backups that the record names. */
+/* A restorer has opened the zone, and fails before another backup has all of it: the record names it among the backups. */
 static void a_restorer_fails_while_it_needs_its_own(void **state)
 {
     (void)state;
