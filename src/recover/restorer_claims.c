@@ -204,7 +204,7 @@ static void sift_begin(struct sh_restoring *job, bool is_ordered)
     job->is_awaited = false;
     job->served.count = job->away.count = job->there.count = 0;
     job->there_run = 0;
-    job->there_at = job->there_gap = 0;
+    job->there_at = 0;
     job->sift_ns = sh_now(&job->restorer->config.clock);
     runs_rewind(job);
     sh_restoring_to(job, SH_RESTORING_SIFTS);
@@ -342,13 +342,11 @@ static bool is_gap_its(const struct sh_restoring *job, const struct sh_metadata_
 static void there_join(struct sh_restoring *job)
 {
     struct sh_restoring_parts *there = &job->there;
-    while (there->count > THERE_MAX + 2 * job->served.count) {
+    for (uint64_t gap = 1; there->count > THERE_MAX + 2 * job->served.count; gap *= 2) {
         size_t kept = 1;
-        job->there_gap = job->there_gap ? 2 * job->there_gap : 1;
         for (size_t i = 1; i < there->count; i++) {
             struct sh_metadata_run *last = &there->runs[kept - 1], *next = &there->runs[i];
-            bool is_joined =
-                next->first.v - last->last.v <= job->there_gap + 1 && is_gap_its(job, last, next);
+            bool is_joined = next->first.v - last->last.v <= gap + 1 && is_gap_its(job, last, next);
             if (is_joined)
                 last->last = next->last;
             else
@@ -406,8 +404,9 @@ static void sift_end(struct sh_restoring *job)
 {
     struct sh_backup *backup = job->restorer->config.backup;
     struct sh_restoring_parts *served = &job->served;
-    if (!away_leave(job) || (job->is_ordered && !left_tell(job)) ||
-        (job->is_ordered && job->is_beside_lost && !served_cut(job)))
+    if (!away_leave(job))
+        return;
+    if (job->is_ordered && (!left_tell(job) || (job->is_beside_lost && !served_cut(job))))
         return;
     if (is_other_settling(job)) {
         sh_restoring_again(job);

@@ -81,8 +81,7 @@ struct sh_restoring {
     struct sh_restoring_parts
         there; /* of served, what has chunks, beside a zone that is lost: up to that ID in that run; 0: its first */
     size_t there_run;
-    uint64_t there_at,
-        there_gap;   /* there_gap: so many IDs without a chunk are taken with those around them */
+    uint64_t there_at;
     bool takes_all;  /* also beside a zone that is lost: the superpeers keep no more ranges */
     size_t told;     /* completions that are known to who answers requests */
     uint64_t number; /* of the zone in the backup; 0: it is not adopted */
