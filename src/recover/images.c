@@ -261,16 +261,21 @@ enum shoal_err sh_images_flush(struct sh_images *images)
     return err;
 }
 
+/* Whether another zone claims the chunk, and that counts: by now, for whose it is may have changed since the image was taken, as a zone that is being brought back has found it to be its own. */
+static bool has_another(const struct sh_images *images, uint64_t chunk)
+{
+    uint64_t number;
+    return sh_backup_zone_number(images->backup, sh_images_cid(images, chunk), &number) &&
+           is_others(images, chunk, number);
+}
+
 /* The log has found a newer version of the chunk, or that it is removed, or that the write does not count. Whether the chunk was left is asked by
  * what the store has: whose it is may have changed since it was taken. */
 static enum shoal_err chunk_drop(struct sh_images *images, uint64_t chunk)
 {
-    uint64_t number;
     uint32_t size;
     shoal_cid cid = sh_images_cid(images, chunk);
-    bool is_anothers =
-        sh_backup_zone_number(images->backup, cid, &number) && is_others(images, chunk, number);
-    if (is_anothers || sh_store_size(images->store, cid, &size))
+    if (has_another(images, chunk) || sh_store_size(images->store, cid, &size))
         return left_note(images, chunk, true);
     enum shoal_err err = store_remove(images, cid);
     if (err)
@@ -434,15 +439,6 @@ static enum shoal_err strays_leave(struct sh_images *images, const struct sh_zon
     }
     images->settle_from = 0;
     return SHOAL_OK;
-}
-
-/* Whether a zone that claims a chunk by now has it, though none that counted did when it was put into the store: one that is being brought back has found it to be its own. What the
- * store has is this zone's image still. */
-static bool has_another(const struct sh_images *images, uint64_t chunk)
-{
-    uint64_t number;
-    return sh_backup_zone_number(images->backup, sh_images_cid(images, chunk), &number) &&
-           is_others(images, chunk, number);
 }
 
 /* Of what another zone claims this one keeps what is in the store, and is not dropped, if the claim still does not count. EAGAIN: there are more. */
