@@ -55,17 +55,10 @@ static void the_later_zones_count(void **state)
         the_later_zone_counts(seed);
 }
 
-/* Until a zone is in the store that claims that chunk, and has asked for the order; that question is held. */
-static void order_hold(shoal_cid claimed)
+/* Until a zone is in the store, and has asked for the order; that question is held. */
+static void order_hold(void)
 {
     ranges.holds_orders = true;
-    /* The first of them asks what is to be read first. */
-    while (!sh_backup_is_claimed(owner.backup, claimed.v)) {
-        if (ranges.is_order_held)
-            order_answer(ranges.held_order, false);
-        ranges.is_order_held = false;
-        owner_pass(&owner, FAKE_MS / 50);
-    }
     while (!ranges.is_order_held)
         owner_pass(&owner, FAKE_MS / 50);
     ranges.holds_orders = false;
@@ -80,7 +73,7 @@ static void the_later_zone_waits_for_the_earlier_to_leave(void **state)
     rig_begin();
     ranges.is_late_unknown = true;
     recover(EARLY);
-    order_hold(cid_of(1));
+    order_hold();
     ranges.is_late_unknown = false;
     recover(LATE);
     owner_pass(&owner, 50 * FAKE_MS);
@@ -98,13 +91,13 @@ static bool are_three_back(void *arg)
 }
 
 /* The earlier one leaves the store for the later one, and can't at once, as a chunk is pinned. Another owner's zone has chunks that it claims still, and is not read before it has left. */
-static void another_owners_zone_waits_for_one_that_leaves(void **state)
+static void another_owners_zone_waits(bool has_none)
 {
-    (void)state;
     uint8_t *at;
     uint32_t size;
     const uint64_t other = zone_of_other(EARLY);
     rig_open(1);
+    own.has_none = has_none;
     two_zones_make();
     fill_begin_id(other);
     fill_claim(0, cid_of(70).v, cid_of(80).v);
@@ -116,7 +109,7 @@ static void another_owners_zone_waits_for_one_that_leaves(void **state)
     rig_begin();
     ranges.is_late_unknown = true;
     recover(EARLY);
-    order_hold(cid_of(1));
+    order_hold();
     ranges.is_late_unknown = false;
     recover(LATE);
     owner_pass(&owner, 50 * FAKE_MS);
@@ -130,6 +123,58 @@ static void another_owners_zone_waits_for_one_that_leaves(void **state)
     owner_until(&owner, are_three_back, NULL);
     for (uint64_t local = 70; local <= 80; local++)
         assert_int_equal(stamp_of(local), 3);
+    rig_close();
+}
+
+static void another_owners_zone_waits_for_one_that_leaves(void **state)
+{
+    (void)state;
+    another_owners_zone_waits(false);
+    another_owners_zone_waits(true);
+}
+
+/* This node had chunk 15 once, and its own zone claims it still. It is the first zone's by its note, where it was removed; the second one, which is being read when the first one's order comes,
+ * has an old image of it. The first one takes that claim, and serves, once the image is out of the store again. */
+static void a_claim_is_taken_when_no_other_zone_is_read(void **state)
+{
+    const uint8_t bytes[100] = {1};
+    const uint64_t other = zone_of_other(EARLY);
+    (void)state;
+    rig_open(1);
+    own.has_none = true;
+    owner_pass(&owner, 500 * FAKE_MS);
+    assert_int_equal(sh_store_take_over(owner.store, cid_of(15), sh_bytes_make(bytes, 100)),
+                     SHOAL_OK);
+    assert_int_equal(sh_store_hand_back(owner.store, cid_of(15)), SHOAL_OK);
+    fill_begin_id(other);
+    fill_claim(0, cid_of(11).v, cid_of(20).v);
+    for (uint64_t local = 16; local <= 20; local++)
+        fill_image(local, 2);
+    replica_make_id(other, own.next[EARLY]);
+    record_make_of(other, (shoal_nid){FORMER}, FORMER_LIFE + 1, false);
+    taken_note(11, 20, FORMER, FORMER_LIFE + 1, other);
+    fill_begin(EARLY);
+    fill_claim(0, cid_of(0).v, cid_of(127).v);
+    for (uint64_t local = 1; local <= 30; local++)
+        fill_image(local, 1);
+    replica_make(EARLY, own.next[EARLY]);
+    record_make(EARLY, false);
+    rig_begin();
+    uint64_t last, claimant = sh_backup_claimant(owner.backup, cid_of(15).v, &last);
+    assert_true(claimant);
+    recover_id(other);
+    order_hold();
+    own.holds_reads = true;
+    recover(EARLY);
+    owner_pass(&owner, 20 * FAKE_MS);
+    order_answer(ranges.held_order, true);
+    owner_pass(&owner, 200 * FAKE_MS);
+    assert_int_equal(sh_backup_claimant(owner.backup, cid_of(15).v, &last), claimant);
+    assert_true(sh_restorer_is_filling(own.restorer) && stamp_of(15) == 1);
+    assert_int_equal(status().restored, 0);
+    own.holds_reads = false;
+    owner_until(&owner, are_both_back, NULL);
+    assert_true(own.is_served[15] && !stamp_of(15) && stamp_of(16) == 2 && stamp_of(21) == 1);
     rig_close();
 }
 
@@ -218,7 +263,7 @@ static void each_zone_has_its_own(uint64_t seed)
     rig_begin();
     if (seed % 2) {
         recover_id(needed);
-        order_hold(cid_of(1));
+        order_hold();
         recover_id(other);
         owner_pass(&owner, 50 * FAKE_MS);
         assert_int_equal(stamp_of(30),
@@ -259,6 +304,7 @@ int main(void)
         cmocka_unit_test(the_later_zones_count),
         cmocka_unit_test(the_later_zone_waits_for_the_earlier_to_leave),
         cmocka_unit_test(another_owners_zone_waits_for_one_that_leaves),
+        cmocka_unit_test(a_claim_is_taken_when_no_other_zone_is_read),
         cmocka_unit_test(zones_of_one_owner_have_their_own),
         cmocka_unit_test(all_owners_have_their_own),
     };

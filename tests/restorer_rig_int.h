@@ -50,7 +50,8 @@ static struct {
     bool is_late_unknown;        /* nobody knows of the later zone yet */
     bool has_no_more;            /* ranges: a TAKE of several runs is refused */
     bool has_lost;               /* another zone of the former owner's is lost */
-    bool holds_orders;           /* who asks for the order is answered later: the last of them */
+    bool
+        holds_orders; /* who asks for the order, and has read its zone, is answered later: the last of them */
     bool is_order_held;
     struct sh_reply_to held_order;
     unsigned takes, runs_most;
@@ -182,19 +183,19 @@ static inline void on_order(void *arg, struct sh_msg_in *in)
 {
     struct sh_zone late;
     (void)arg;
-    if (ranges.holds_orders) {
+    uint16_t former = sh_get16(&in->payload);
+    uint64_t life = sh_get64(&in->payload);
+    (void)sh_get64(&in->payload);
+    uint64_t above = sh_get64(&in->payload);
+    bool is_near = sh_get8(&in->payload);
+    assert_true(sh_reader_done(&in->payload));
+    if (ranges.holds_orders && !is_near) {
         ranges.is_order_held = true;
         ranges.held_order = in->reply_to;
         return;
     }
     if (refuse(in))
         return;
-    uint16_t former = sh_get16(&in->payload);
-    uint64_t life = sh_get64(&in->payload);
-    (void)sh_get64(&in->payload);
-    uint64_t above = sh_get64(&in->payload);
-    (void)sh_get8(&in->payload);
-    assert_true(sh_reader_done(&in->payload));
     bool is_there = former == FORMER && life == FORMER_LIFE && above < zone_of(LATE) &&
                     !ranges.is_late_unknown &&
                     sh_metadata_zone(owner.superpeer.metadata, zone_of(LATE), &late) &&
@@ -446,8 +447,7 @@ static inline bool is_confirmed(void *arg)
 static inline bool may_have(void *arg, shoal_cid cid)
 {
     (void)arg;
-    (void)cid;
-    return !own.has_none;
+    return !own.has_none || own.is_served[shoal_cid_local(cid) % IDS];
 }
 
 static inline enum shoal_err make_room(void *arg, const struct sh_room_wish *wish,
@@ -489,7 +489,8 @@ static inline uint64_t own_due_ns(void *arg)
     (void)arg;
     if (!own.keeper)
         return UINT64_MAX;
-    uint64_t due_ns = sh_replog_due_ns(own.log), keeper_ns = sh_keeper_due_ns(own.keeper),
+    uint64_t due_ns = is_held() ? UINT64_MAX : sh_replog_due_ns(own.log),
+             keeper_ns = sh_keeper_due_ns(own.keeper),
              restorer_ns = sh_restorer_due_ns(own.restorer);
     due_ns = keeper_ns < due_ns ? keeper_ns : due_ns;
     return restorer_ns < due_ns ? restorer_ns : due_ns;

@@ -399,6 +399,31 @@ static void many_beside_a_zone_that_is_lost(void **state)
     }
 }
 
+/* Hundreds of small gaps, and a wide one, in two claims: the small ones are taken, the wide one is not, nor what lies between the claims. */
+static void wide_gaps_beside_a_zone_that_is_lost(void **state)
+{
+    (void)state;
+    rig_open(1);
+    fill_begin(EARLY);
+    fill_claim(0, cid_of(0).v, cid_of(399).v);
+    fill_claim(1, cid_of(401).v, cid_of(899).v);
+    for (uint64_t local = 1; local < 900; local += 2) {
+        if (local < 150 || local > 250)
+            fill_image(local, 7);
+    }
+    replica_make(EARLY, own.next[EARLY]);
+    record_make(EARLY, false);
+    ranges.has_lost = true;
+    rig_begin();
+    recover(EARLY);
+    owner_until(&owner, is_back, NULL);
+    assert_true(owner_of(149) == FAKE_OWNER && owner_of(100) == FAKE_OWNER);
+    assert_true(owner_of(151) == FORMER && owner_of(249) == FORMER);
+    assert_true(owner_of(399) == FAKE_OWNER && owner_of(400) == FORMER);
+    assert_true(owner_of(401) == FAKE_OWNER && owner_of(600) == FAKE_OWNER);
+    rig_close();
+}
+
 /* The former owner had brought the zone back itself, and failed before another backup had all: the replicas are those of before. What it had, and had not taken for this zone, came to it in
  * another one. */
 static void after_one_that_needed_its_own(void **state)
@@ -597,6 +622,7 @@ int main(void)
         cmocka_unit_test(a_zone_goes_round_slowly),
         cmocka_unit_test(beside_a_zone_that_is_lost),
         cmocka_unit_test(many_beside_a_zone_that_is_lost),
+        cmocka_unit_test(wide_gaps_beside_a_zone_that_is_lost),
         cmocka_unit_test(after_one_that_needed_its_own),
         cmocka_unit_test(the_weather),
         cmocka_unit_test(it_ends_at_any_time),

@@ -357,28 +357,59 @@ bool sh_backup_is_opening(const struct sh_backup *backup, uint64_t first, uint64
     return false;
 }
 
+/* How far a walk over kept ranges has come. */
+struct kept_walk {
+    const struct sh_metadata_run *kept;
+    size_t count, i;
+    uint64_t at; /* in that range; 0: its first */
+};
+
+/* The next part of them that another zone of this node claims, which is open. */
+static bool others_next(const struct sh_own_zone *zone, struct kept_walk *walk,
+                        struct sh_metadata_run *part_out)
+{
+    const struct sh_own_zones *zones = &zone->backup->zones;
+    struct sh_range range;
+    for (; walk->i < walk->count; walk->i++, walk->at = 0) {
+        const struct sh_metadata_run *run = &walk->kept[walk->i];
+        uint64_t at = walk->at ? walk->at : run->first.v;
+        for (; at <= run->last.v && sh_ranges_next(zones->map, (shoal_cid){at}, &range) &&
+               range.first.v <= run->last.v;
+             at = range.last.v + 1) {
+            const struct sh_own_zone *other = zones->all[range.value % SH_ZONES_MAX];
+            bool is_open = other && other->number == range.value && !sh_zone_is_opening(other);
+            if (range.value == zone->number || !is_open)
+                continue;
+            part_out->first.v = range.first.v > at ? range.first.v : at;
+            part_out->last.v = range.last.v < run->last.v ? range.last.v : run->last.v;
+            walk->at = part_out->last.v + 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sh_backup_adopt_takes(struct sh_backup *backup, uint64_t number,
+                           const struct sh_metadata_run *kept, size_t count)
+{
+    struct kept_walk walk = {.kept = kept, .count = count};
+    struct sh_metadata_run part;
+    sh_lock_take(&backup->zones.lock);
+    bool takes = others_next(adopted_get(backup, number), &walk, &part);
+    sh_lock_release(&backup->zones.lock);
+    return takes;
+}
+
 /* The adopted zone takes the claims that other zones of this node have on the kept ranges, also on IDs without a chunk: this zone's replicas have the completion records of requests
  * on these IDs. Zones that this node is bringing back, and has adopted before, keep their claims. ELIMIT, ENOMEM: the zone has taken only some of the claims. */
 static enum shoal_err kept_take(struct sh_own_zone *zone, const struct sh_metadata_run *kept,
                                 size_t count)
 {
-    struct sh_own_zones *zones = &zone->backup->zones;
+    struct kept_walk walk = {.kept = kept, .count = count};
+    struct sh_metadata_run part;
     enum shoal_err err = SHOAL_OK;
-    struct sh_range range;
-    for (size_t i = 0; !err && i < count; i++) {
-        uint64_t at = kept[i].first.v;
-        while (!err && at <= kept[i].last.v &&
-               sh_ranges_next(zones->map, (shoal_cid){at}, &range) &&
-               range.first.v <= kept[i].last.v) {
-            const struct sh_own_zone *other = zones->all[range.value % SH_ZONES_MAX];
-            shoal_cid from = {range.first.v > at ? range.first.v : at};
-            shoal_cid to = {range.last.v < kept[i].last.v ? range.last.v : kept[i].last.v};
-            bool is_open = other && other->number == range.value && !sh_zone_is_opening(other);
-            if (range.value != zone->number && is_open)
-                err = sh_ranges_set(zones->map, from, to, zone->number);
-            at = to.v + 1;
-        }
-    }
+    while (!err && others_next(zone, &walk, &part))
+        err = sh_ranges_set(zone->backup->zones.map, part.first, part.last, zone->number);
     return err;
 }
 

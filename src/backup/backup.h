@@ -171,6 +171,9 @@ SHOAL_NODISCARD enum shoal_err sh_backup_adopt_narrow(struct sh_backup *backup, 
 SHOAL_NODISCARD enum shoal_err sh_backup_adopt_keep(struct sh_backup *backup, uint64_t number,
                                                     const struct sh_metadata_run *kept,
                                                     size_t count);
+/* Whether adopt_keep would take claims of open zones of this node's. */
+bool sh_backup_adopt_takes(struct sh_backup *backup, uint64_t number,
+                           const struct sh_metadata_run *kept, size_t count);
 /* The number of the zone that claims a chunk, 0: none does; and the last chunk behind it of which that is so. */
 uint64_t sh_backup_claimant(const struct sh_backup *backup, uint64_t chunk, uint64_t *last_out);
 /* Whether a zone that is not open yet claims one of those chunks: which of its claims it keeps is not known yet. */

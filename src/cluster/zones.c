@@ -348,6 +348,9 @@ static void take_answered(struct sh_zones_ask *ask, enum shoal_err err, struct s
 {
     struct sh_take_op *op =
         (struct sh_take_op *)(void *)((uint8_t *)ask - offsetof(struct sh_take_op, ask));
+    /* The question did not get out, as there was too much to send: superpeers that keep no more ranges answer. */
+    if (err == SHOAL_ELIMIT)
+        err = SHOAL_EBUSY;
     op->done(op, err ? err : sh_take_answer_get(payload));
 }
 

@@ -235,7 +235,7 @@ static bool waits_for_sifts(const struct sh_restoring *job)
     return waits;
 }
 
-/* Whether a zone is leaving the store, or is to leave it as this one outweighs it: of what both claim its images would count, and go with it. */
+/* Whether a zone is leaving the store, or is to leave it as this one outweighs it: of what both have its images would be taken for this one's, and go with it. */
 static bool is_any_leaving(const struct sh_restoring *job)
 {
     for (const struct sh_restoring *other = job->restorer->jobs; other; other = other->next) {

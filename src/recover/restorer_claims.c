@@ -9,7 +9,7 @@
 
 #define OPEN_NS UINT64_C(1000000) /* in which it is looked whether a zone is open */
 #define LEFT_A_STEP 4096u         /* images that are left, and completion records */
-#define LOOKS_A_STEP 16u          /* at up to 8,192 IDs each: a millisecond */
+#define LOOKS_A_STEP 16u          /* at up to 8,192 IDs each */
 #define THERE_MAX 128u            /* parts of a zone, and twice as many as there were before */
 
 void sh_restoring_parts_end(struct sh_restoring *job)
@@ -97,7 +97,13 @@ static void on_take(struct sh_take_op *op, enum shoal_err err)
     } else if (sh_restoring_may_repeat(err)) {
         sh_restoring_again(job);
     } else {
-        job->takes_all |= err == SHOAL_ELIMIT;
+        if (err == SHOAL_ELIMIT && !job->takes_all) {
+            job->takes_all = true;
+            SH_WARN("recover",
+                    "superpeers keep no more ranges: where another zone of that owner is lost, "
+                    "chunks that may have been in it are told as if they had never been",
+                    SH_U64("zone", job->id));
+        }
         sh_restoring_fail(job, err);
     }
 }
@@ -338,11 +344,14 @@ static bool is_gap_its(const struct sh_restoring *job, const struct sh_metadata_
     return found < served->count && next->first.v <= served->runs[found].last.v;
 }
 
-/* Each part is a range of the superpeers'. Where there are many the smallest gaps are taken with the parts around them. */
+/* Each part is a range of the superpeers'. Where there are too many the smallest gaps are taken with the parts around them, until half as many are left. */
 static void there_join(struct sh_restoring *job)
 {
     struct sh_restoring_parts *there = &job->there;
-    for (uint64_t gap = 1; there->count > THERE_MAX + 2 * job->served.count; gap *= 2) {
+    size_t half = THERE_MAX / 2 + job->served.count;
+    if (there->count <= 2 * half)
+        return;
+    for (uint64_t gap = 1; there->count > half; gap *= 2) {
         size_t kept = 1;
         for (size_t i = 1; i < there->count; i++) {
             struct sh_metadata_run *last = &there->runs[kept - 1], *next = &there->runs[i];
@@ -391,11 +400,17 @@ static void awaiters_wake(const struct sh_restoring *job)
     }
 }
 
-/* Whether another zone is looked through for what it claims, or undone: claims may not change meanwhile. */
-static bool is_other_settling(const struct sh_restoring *job)
+/* Whether the zone has to wait until another one is adopted, or undone, with what it keeps: that one's images may be in the store under claims that this one is to take from
+ * zones of this node's own. While the other one is looked through no claim at all changes. */
+static bool waits_to_keep(const struct sh_restoring *job)
 {
     const struct sh_restoring *reading = job->restorer->reading;
-    return reading && reading != job && !reading->is_reading;
+    const struct sh_restoring_parts *served = &job->served;
+    if (!reading || reading == job)
+        return false;
+    return !reading->is_reading ||
+           (job->is_ordered && sh_backup_adopt_takes(job->restorer->config.backup, job->number,
+                                                     served->runs, served->count));
 }
 
 /* From here on the zone claims what is its, and nothing else. Before any of that is noted as this node's, it is recorded, also that no zone of this node's own claims it: if this
@@ -408,7 +423,7 @@ static void sift_end(struct sh_restoring *job)
         return;
     if (job->is_ordered && (!left_tell(job) || (job->is_beside_lost && !served_cut(job))))
         return;
-    if (is_other_settling(job)) {
+    if (waits_to_keep(job)) {
         sh_restoring_again(job);
         return;
     }

@@ -98,8 +98,9 @@ struct sh_restoring {
     uint64_t warned_ns;
     bool
         has_sent; /* other backups may have got what this node's replica does not have, when it was adopted before */
-    bool is_outweighed; /* by a zone that came here while this one was read */
-    bool is_ordered;    /* no zone goes first any more */
+    bool
+        is_outweighed; /* by a zone of which the node heard once this one was being read, or in the store */
+    bool is_ordered; /* no zone goes first any more */
     bool
         is_beside_lost; /* one that would have is lost, and may have had chunks that this one claims */
     bool
